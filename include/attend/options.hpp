@@ -1,0 +1,89 @@
+// Options of a call: one plain struct for designated initialisers.
+//
+// ```cpp
+// attend::tensor<float> q({2, 8, 16, 64}, 0.5f), k({2, 2, 48, 64}, 0.5f);
+// auto y = attend::attention(q, k, k, {.causal = true, .window = {31, 0}, .query_offset = attend::lower_right});
+// ```
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "attend/tensor.hpp"
+
+namespace attend {
+
+class executor;
+
+/// Keys that a query at position p may see: p - left <= j <= p + right, both ends included; empty = unbounded on that side.
+struct window {
+  std::optional<std::int64_t> left;
+  std::optional<std::int64_t> right;
+
+  explicit operator bool() const noexcept { return left || right; }
+};
+
+/// The two words for where query 0 stands: at key 0, or so that the last query stands at the last key (`length - L`).
+enum class anchor : std::uint8_t { upper_left, lower_right };
+inline constexpr anchor upper_left = anchor::upper_left;
+inline constexpr anchor lower_right = anchor::lower_right;
+
+/// One integer for all batches, or an array of them of the batch axes' shape. Not given by default.
+class batch_integers {
+ public:
+  batch_integers() = default;
+  batch_integers(std::int64_t value) : kind_(kind::one), value_(value) {}
+  batch_integers(tensor_view<const std::int64_t> values) : kind_(kind::many), values_(values) {}
+  batch_integers(const tensor<std::int64_t>& values) : batch_integers(values.view()) {}
+
+  bool given() const noexcept { return kind_ != kind::none; }
+  bool is_array() const noexcept { return kind_ == kind::many; }
+  std::int64_t value() const noexcept { return value_; }
+  const tensor_view<const std::int64_t>& values() const noexcept { return values_; }
+
+ private:
+  enum class kind : std::uint8_t { none, one, many };
+  kind kind_ = kind::none;
+  std::int64_t value_ = 0;
+  tensor_view<const std::int64_t> values_;
+};
+
+/// Position of query 0 among the keys: an integer, one per batch, or an anchor. What compares positions uses `i + query_offset` and `j`.
+class query_position : public batch_integers {
+ public:
+  using batch_integers::batch_integers;
+  query_position() = default;
+  query_position(int value) : batch_integers(static_cast<std::int64_t>(value)) {}
+  query_position(anchor word) : word_(word) {}
+
+  bool given() const noexcept { return word_ || batch_integers::given(); }
+  std::optional<anchor> word() const noexcept { return word_; }
+
+ private:
+  std::optional<anchor> word_;
+};
+
+/// Asked on the calling thread between work items, at most every few milliseconds; true stops the call with `interrupted`.
+struct interrupt {
+  bool (*requested)(void* context) = nullptr;
+  void* context = nullptr;
+};
+
+/// What a call computes. Arrays named here are read, never kept, except by a plan, which needs them for as long as it runs.
+struct options {
+  bool causal = false;                   ///< j <= i + query_offset
+  attend::window window = {};
+  query_position query_offset = {};      ///< needed where positions are compared and L != S
+  batch_integers prefix = {};            ///< keys j < prefix are visible beside what causal and window allow; needs one of them
+  batch_integers key_lengths = {};       ///< keys j >= length are excluded and never read
+  array_view mask = {};                  ///< booleans, true = attend; NumPy broadcasting against (..., H, L, S)
+  array_view bias = {};                  ///< added to the scaled scores; the input's dtype or float32; -inf excludes
+  std::optional<double> scale = {};      ///< any finite number; default 1/sqrt(E)
+  attend::layout layout = attend::layout::bhld;
+  bool reproducible = false;             ///< one kernel for every L: a row depends only on its own query, keys and options
+  int threads = 0;                       ///< at most so many; 0 = `num_threads()`
+  attend::executor* executor = nullptr;  ///< default: the library's own threads
+  attend::interrupt interrupt = {};
+};
+
+}  // namespace attend

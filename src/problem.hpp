@@ -1,0 +1,92 @@
+// A checked call: what validate() makes of views and options, and all that planning, kernels and the reference read.
+// Batch axes are kept (up to five) and indexed by one number b; everything broadcast has stride 0; strides count elements.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "attend/attention.hpp"
+
+namespace attend::detail {
+
+inline constexpr int max_batch_axes = max_rank - 3;
+
+/// Sizes of the batch axes, outermost first; `count` is their product (1 where there are none).
+struct batch_shape {
+  int axes = 0;
+  std::int64_t sizes[max_batch_axes] = {};
+  std::int64_t count = 1;
+};
+
+/// An array as (batch..., head, row, column). Masks and biases read (head, query, key); lse has no column.
+struct operand {
+  void* data = nullptr;
+  dtype type = dtype::none;
+  std::int64_t batch[max_batch_axes] = {};
+  std::int64_t head = 0, row = 0, column = 0;
+
+  explicit operator bool() const noexcept { return type != dtype::none; }
+};
+
+/// One integer per batch, however it was given.
+struct batch_values {
+  const std::int64_t* data = nullptr;  ///< null: `value` for all
+  std::int64_t value = 0;
+  std::int64_t strides[max_batch_axes] = {};
+};
+
+struct problem {
+  dtype type = dtype::none;
+  batch_shape batch;
+  std::int64_t heads = 0, kv_heads = 0, group = 1;  // group = heads / kv_heads
+  std::int64_t queries = 0, keys = 0, width = 0, value_width = 0;
+  operand q, k, v, mask, bias, out, lse, weights;
+  double scale = 1;
+  bool causal = false;
+  std::optional<std::int64_t> left, right;  // window
+  bool lower_right = false;                 // position = length - L, not `offset`
+  batch_values offset, prefix, lengths;
+  bool has_prefix = false, has_lengths = false;
+  bool reproducible = false;
+};
+
+/// Offset in elements of batch b under the strides of an operand or of per-batch values.
+inline std::int64_t batch_offset(const batch_shape& batch, std::int64_t b, const std::int64_t* strides) noexcept {
+  std::int64_t offset = 0;
+  for (int axis = batch.axes - 1; axis >= 0; --axis) {
+    offset += b % batch.sizes[axis] * strides[axis];
+    b /= batch.sizes[axis];
+  }
+  return offset;
+}
+
+inline std::int64_t batch_value(const batch_shape& batch, std::int64_t b, const batch_values& values) noexcept {
+  return values.data ? values.data[batch_offset(batch, b, values.strides)] : values.value;
+}
+
+/// Keys of sequence b: its length where lengths were given, else S.
+inline std::int64_t key_length(const problem& p, std::int64_t b) noexcept {
+  return p.has_lengths ? batch_value(p.batch, b, p.lengths) : p.keys;
+}
+
+/// Position of query 0 of sequence b among its keys.
+inline std::int64_t first_position(const problem& p, std::int64_t b) noexcept {
+  return p.lower_right ? key_length(p, b) - p.queries : batch_value(p.batch, b, p.offset);
+}
+
+/// Half-open runs of keys that structure (causal, window, prefix, lengths) allows a query; an empty one is [0, 0).
+struct key_intervals {
+  std::int64_t begin = 0, end = 0;   // by causal, window and length
+  std::int64_t prefix_end = 0;       // [0, prefix_end)
+};
+
+/// The intervals of the query at `position` in a sequence of `length` keys whose prefix is `prefix` (0 for none).
+key_intervals allowed_intervals(const problem& p, std::int64_t position, std::int64_t length, std::int64_t prefix) noexcept;
+
+/// Pointer to element (b, h, row, 0).
+inline void* row_pointer(const batch_shape& batch, const operand& x, std::int64_t b, std::int64_t head, std::int64_t row) noexcept {
+  const std::int64_t offset = batch_offset(batch, b, x.batch) + head * x.head + row * x.row;
+  return static_cast<char*>(x.data) + offset * size_of(x.type);
+}
+
+}  // namespace attend::detail

@@ -1,0 +1,16 @@
+// Every precondition and every message, once, before any work.
+#pragma once
+
+#include "problem.hpp"
+
+namespace attend::detail {
+
+/// Checks a call and describes it. `results` may be empty where only the shapes matter. Throws `argument_error`.
+problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how);
+
+/// Shapes of the results of a checked call.
+extents out_shape(const problem& p, layout order, bool matrices);
+extents lse_shape(const problem& p, bool matrices);
+extents weights_shape(const problem& p, bool matrices);
+
+}  // namespace attend::detail

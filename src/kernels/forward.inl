@@ -1,0 +1,290 @@
+// forward: queries are lanes. The score tile is computed transposed, so softmax runs down columns without a horizontal operation
+// and any width costs the same per element.
+//
+//            lanes (queries x heads of a group) ->            one vector register = one key (or column) for `width` lanes
+//   Q^T      [E][lanes]         loaded once per block
+//   scores   [tile_keys][lanes] K . Q^T, masked, then weights in place; stays in L1
+//   O^T      [Ev][lanes]        V^T . weights
+//   m, l     [lanes]            running maximum and denominator
+//
+// K and V are read in place, one scalar broadcast at a time. Registers: micro_rows x micro_vectors sums, micro_vectors operands,
+// one broadcast (see the policy). Sums run per tile, tiles into their chunk. Benchmark: bench/run.py --filter prefill.
+
+template <class S>
+struct forward {
+  using T = typename S::T;
+  using V = typename S::V;
+  static constexpr int width = S::width;
+  static constexpr int lanes = S::width * S::block_vectors;
+  static constexpr int tile_keys = 96;
+  static constexpr std::int64_t chunk_keys = 16 * tile_keys;
+  static_assert(lanes <= max_lanes && S::block_vectors % S::micro_vectors == 0 && tile_keys % S::micro_rows == 0);
+
+  struct scratch {
+    T *queries, *scores, *bias, *packed_k, *packed_v;
+    std::uint64_t* bits;
+    const T **k_rows, **v_rows;
+    std::int64_t bytes;
+  };
+  static scratch scratch_of(void* memory, const scratch_shape& shape) {
+    arena a{static_cast<char*>(memory)};
+    scratch s;
+    s.queries = a.take<T>(shape.width * lanes);
+    s.scores = a.take<T>(tile_keys * lanes);
+    s.bits = a.take<std::uint64_t>(tile_keys);
+    s.k_rows = a.take<const T*>(tile_keys);
+    s.v_rows = a.take<const T*>(tile_keys);
+    s.bias = a.take<T>(shape.has_bias ? tile_keys * lanes : 0);
+    s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
+    s.packed_v = a.take<T>(shape.pack_v ? tile_keys * shape.value_width : 0);
+    s.bytes = a.used;
+    return s;
+  }
+  static scratch scratch_of(const block_job& job) { return scratch_of(job.scratch, {job.width, job.value_width, job.pack_k, job.pack_v, job.has_bias}); }
+  static std::int64_t scratch_bytes(const scratch_shape& shape) { return scratch_of(nullptr, shape).bytes; }
+
+  struct sums {
+    T *out, *maximum, *denominator;
+  };
+  static sums sums_of(partial_sums* memory, std::int64_t value_width) {
+    T* const base = static_cast<T*>(memory);
+    return {base, base + value_width * lanes, base + (value_width + 1) * lanes};
+  }
+  static std::int64_t partial_bytes(const scratch_shape& shape) {
+    return padded((shape.value_width + 2) * lanes * static_cast<std::int64_t>(sizeof(T)));
+  }
+
+  static void load(const block_job& job) {
+    T* const queries = scratch_of(job).queries;
+    const T factor = static_cast<T>(job.scale);
+    for (int lane = 0; lane < lanes; ++lane) {
+      const T* const row = lane < job.lanes.count ? static_cast<const T*>(job.lanes.q[lane]) : nullptr;
+      for (std::int64_t d = 0; d < job.width; ++d) queries[d * lanes + lane] = row ? row[d * job.q_column] * factor : T{0};
+    }
+  }
+
+  /// scores[r][lane] = k_rows[r] . q[lane] for `Rows` keys and micro_vectors vectors of lanes.
+  template <int Rows>
+  static void score_rows(const T* const* k_rows, const T* queries, std::int64_t width_, T* scores) {
+    V sum[Rows][S::micro_vectors];
+    const T* k[Rows];
+    for (int r = 0; r < Rows; ++r) {
+      k[r] = k_rows[r];
+      for (int j = 0; j < S::micro_vectors; ++j) sum[r][j] = S::set(0);
+    }
+    for (std::int64_t d = 0; d < width_; ++d, queries += lanes) {
+      V q[S::micro_vectors];
+      for (int j = 0; j < S::micro_vectors; ++j) q[j] = S::load(queries + j * width);
+      for (int r = 0; r < Rows; ++r) {
+        const V key = S::set(k[r][d]);
+        for (int j = 0; j < S::micro_vectors; ++j) sum[r][j] = S::fma(key, q[j], sum[r][j]);
+      }
+    }
+    for (int r = 0; r < Rows; ++r) {
+      for (int j = 0; j < S::micro_vectors; ++j) S::store(scores + r * lanes + j * width, sum[r][j]);
+    }
+  }
+
+  static void score_tile(const block_job& job, const scratch& s, int count) {
+    for (int j = 0; j < S::block_vectors; j += S::micro_vectors) {
+      const T* const queries = s.queries + j * width;
+      T* const scores = s.scores + j * width;
+      int r = 0;
+      for (; r + S::micro_rows <= count; r += S::micro_rows) score_rows<S::micro_rows>(s.k_rows + r, queries, job.width, scores + r * lanes);
+      for (; r < count; ++r) score_rows<1>(s.k_rows + r, queries, job.width, scores + r * lanes);
+    }
+  }
+
+  /// Adds the bias and puts -inf where a lane does not see a key: a selection, so nothing an excluded pair holds survives.
+  static void mask_tile(const block_job& job, const scratch& s, std::int64_t first, int count, bool partial_tile) {
+    if (job.has_bias) {
+      for (int lane = 0; lane < lanes; ++lane) {
+        if (lane < job.lanes.count) bias_row(job, lane, first, count, s.bias + lane, lanes);
+        else for (int r = 0; r < count; ++r) s.bias[r * lanes + lane] = 0;
+      }
+      for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, S::load(s.scores + i) + S::load(s.bias + i));
+    }
+    if (!partial_tile && !job.has_mask) return;
+    allowed_bits(job, first, count, s.bits);
+    for (int r = 0; r < count; ++r) {
+      for (int j = 0; j < S::block_vectors; ++j) {
+        T* const at = s.scores + r * lanes + j * width;
+        S::store(at, S::select(s.bits[r] >> (j * width), S::load(at), S::set(-infinity<T>)));
+      }
+    }
+  }
+
+  /// Scores -> weights in place; m and l move on; `rescale` is what the sums so far shrink by. With `marked`, excluded pairs
+  /// become -1 instead of 0, so that the careful value tile can tell them from weights that underflowed.
+  template <bool marked>
+  static void softmax_tile(T* scores, int count, T* maximum, T* denominator, T* rescale) {
+    constexpr int some = S::micro_vectors;
+    for (int j = 0; j < lanes; j += some * width) {
+      V m[some], base[some], l[some];
+      for (int i = 0; i < some; ++i) m[i] = S::load(maximum + j + i * width);
+      for (int r = 0; r < count; ++r) {
+        for (int i = 0; i < some; ++i) m[i] = S::max(S::load(scores + r * lanes + j + i * width), m[i]);
+      }
+      for (int i = 0; i < some; ++i) {
+        base[i] = safe_maximum<S>(m[i]);
+        S::store(rescale + j + i * width, weight_of<S>(S::load(maximum + j + i * width) - base[i]));
+        S::store(maximum + j + i * width, m[i]);
+        l[i] = S::set(0);
+      }
+      for (int r = 0; r < count; ++r) {
+        for (int i = 0; i < some; ++i) {
+          T* const at = scores + r * lanes + j + i * width;
+          const V score = S::load(at);
+          const V weight = weight_of<S>(score - base[i]);
+          l[i] = l[i] + weight;
+          S::store(at, marked ? S::select(S::equal(score, S::set(-infinity<T>)), S::set(-1), weight) : weight);
+        }
+      }
+      for (int i = 0; i < some; ++i) {
+        T* const at = denominator + j + i * width;
+        S::store(at, S::fma(S::load(at), S::load(rescale + j + i * width), l[i]));
+      }
+    }
+  }
+
+  /// out[c][lane] = out[c][lane] * rescale[lane] + sum over keys of v_rows[key][c] * weights[key][lane], for `Columns` columns.
+  template <int Columns, bool marked>
+  static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, const T* rescale, T* out) {
+    V sum[Columns][S::micro_vectors];
+    for (int c = 0; c < Columns; ++c) {
+      for (int j = 0; j < S::micro_vectors; ++j) sum[c][j] = S::set(0);
+    }
+    for (int r = 0; r < count; ++r, weights += lanes) {
+      const T* const v = v_rows[r] + column;
+      V w[S::micro_vectors];
+      for (int j = 0; j < S::micro_vectors; ++j) w[j] = S::load(weights + j * width);
+      for (int c = 0; c < Columns; ++c) {
+        const V value = S::set(v[c]);
+        for (int j = 0; j < S::micro_vectors; ++j) {
+          const V next = S::fma(value, w[j], sum[c][j]);
+          sum[c][j] = marked ? S::select(S::less(w[j], S::set(0)), sum[c][j], next) : next;
+        }
+      }
+    }
+    for (int j = 0; j < S::micro_vectors; ++j) {
+      const V shrink = S::load(rescale + j * width);
+      for (int c = 0; c < Columns; ++c) {
+        T* const at = out + c * lanes + j * width;
+        S::store(at, S::fma(S::load(at), shrink, sum[c][j]));
+      }
+    }
+  }
+
+  template <bool marked>
+  static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out) {
+    for (int j = 0; j < lanes; j += S::micro_vectors * width) {
+      const T* const weights = s.scores + j;
+      std::int64_t c = 0;
+      for (; c + S::micro_rows <= job.value_width; c += S::micro_rows) {
+        value_columns<S::micro_rows, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
+      }
+      if (c + 4 <= job.value_width) {
+        value_columns<4, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
+        c += 4;
+      }
+      if (c + 2 <= job.value_width) {
+        value_columns<2, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
+        c += 2;
+      }
+      if (c < job.value_width) value_columns<1, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
+    }
+  }
+
+  template <bool marked>
+  static void fold_keys(const block_job& job, std::int64_t begin, std::int64_t end, const sums& result) {
+    const scratch s = scratch_of(job);
+    const lane_bounds bounds = bounds_of(job.lanes);
+    alignas(64) T rescale[lanes];
+    for (std::int64_t i = 0; i < job.value_width * lanes; ++i) result.out[i] = 0;
+    for (int i = 0; i < lanes; ++i) {
+      result.maximum[i] = -infinity<T>;
+      result.denominator[i] = 0;
+    }
+    for (std::int64_t first = begin; first < end; first += tile_keys) {
+      const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
+      const tile_class kind = classify(bounds, first, first + count);
+      if (kind == tile_class::skip) continue;
+      key_rows(job, first, count, s.k_rows, s.v_rows, s.packed_k, s.packed_v);
+      score_tile(job, s, count);
+      mask_tile(job, s, first, count, kind == tile_class::partial);
+      softmax_tile<marked>(s.scores, count, result.maximum, result.denominator, rescale);
+      value_tile<marked>(job, s, count, rescale, result.out);
+    }
+  }
+
+  static void chunk(const block_job& job, std::int64_t begin, std::int64_t end, partial_sums* memory) {
+    const sums result = sums_of(memory, job.value_width);
+    fold_keys<false>(job, begin, end, result);
+    // 0 * NaN and 0 * Inf are NaN: where a sum is not finite, an excluded value may have leaked in, so the chunk is computed
+    // again with excluded pairs selected away. What was allowed comes out as before.
+    V probe = S::set(0);
+    for (std::int64_t i = 0; i < job.value_width * lanes; i += width) probe = S::fma(S::load(result.out + i), S::set(0), probe);
+    if (S::equal(probe, probe) != ~std::uint64_t{0} >> (64 - width)) fold_keys<true>(job, begin, end, result);
+  }
+
+  static void fold(const block_job& job, partial_sums* into, const partial_sums* next) {
+    const sums a = sums_of(into, job.value_width), b = sums_of(const_cast<partial_sums*>(next), job.value_width);
+    for (int j = 0; j < lanes; j += width) {
+      const V ma = S::load(a.maximum + j), mb = S::load(b.maximum + j);
+      const V m = S::max(ma, mb), base = safe_maximum<S>(m);
+      const V shrink_a = weight_of<S>(ma - base), shrink_b = weight_of<S>(mb - base);
+      S::store(a.maximum + j, m);
+      S::store(a.denominator + j, S::fma(S::load(a.denominator + j), shrink_a, S::load(b.denominator + j) * shrink_b));
+      for (std::int64_t c = 0; c < job.value_width; ++c) {
+        T* const at = a.out + c * lanes + j;
+        S::store(at, S::fma(S::load(at), shrink_a, S::load(b.out + c * lanes + j) * shrink_b));
+      }
+    }
+  }
+
+  static void finish(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
+    const sums result = sums_of(const_cast<partial_sums*>(memory), job.value_width);
+    for (int lane = 0; lane < job.lanes.count; ++lane) {
+      maximum[lane] = static_cast<double>(result.maximum[lane]);
+      denominator[lane] = static_cast<double>(result.denominator[lane]);
+      if (!job.lanes.out[lane]) continue;
+      T* const row = static_cast<T*>(job.lanes.out[lane]);
+      const T inverse = result.denominator[lane] == 0 ? T{0} : 1 / result.denominator[lane];
+      // + 0 turns -0 into 0: its sign would tell which tiles a row was computed with.
+      for (std::int64_t c = 0; c < job.value_width; ++c) row[c * job.out_column] = result.out[c * lanes + lane] * inverse + T{0};
+    }
+  }
+
+  static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* denominator) {
+    const scratch s = scratch_of(job);
+    const lane_bounds bounds = bounds_of(job.lanes);
+    alignas(64) T base[lanes], inverse[lanes];
+    for (int lane = 0; lane < lanes; ++lane) {
+      const bool empty = lane >= job.lanes.count || denominator[lane] == 0;
+      base[lane] = empty ? T{0} : static_cast<T>(maximum[lane]);
+      inverse[lane] = empty ? T{0} : static_cast<T>(1 / denominator[lane]);
+    }
+    for (std::int64_t first = begin; first < end; first += tile_keys) {
+      const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
+      const tile_class kind = classify(bounds, first, first + count);
+      if (kind == tile_class::skip) {
+        for (int i = 0; i < count * lanes; ++i) s.scores[i] = 0;
+      } else {
+        key_rows(job, first, count, s.k_rows, s.v_rows, s.packed_k, s.packed_v);
+        score_tile(job, s, count);
+        mask_tile(job, s, first, count, kind == tile_class::partial);
+        for (int i = 0; i < count * lanes; i += width) {
+          const V score = S::load(s.scores + i);
+          const V weight = weight_of<S>(score - S::load(base + i % lanes)) * S::load(inverse + i % lanes);
+          S::store(s.scores + i, S::select(S::equal(score, S::set(-infinity<T>)), S::set(0), weight));
+        }
+      }
+      for (int lane = 0; lane < job.lanes.count; ++lane) {
+        T* const row = static_cast<T*>(job.lanes.weights[lane]) + first * job.weights_step;
+        for (int r = 0; r < count; ++r) row[r * job.weights_step] = s.scores[r * lanes + lane];
+      }
+    }
+  }
+
+  static constexpr kernel row{lanes, tile_keys, chunk_keys, scratch_bytes, partial_bytes, load, chunk, fold, finish, weights};
+};

@@ -1,0 +1,101 @@
+// What a kernel unit and the rest of the library know of each other. Kernel units are compiled with their own instruction set,
+// so this header holds plain data and nothing of the standard library that could leave wide code in the portable path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace attend::detail {
+
+/// Most rows (query, head) that one block computes together; a bit tile keeps one bit per lane and key.
+inline constexpr int max_lanes = 64;
+
+/// A run of keys at one stride: what a key source gives from a starting key on. Strides in elements.
+struct key_run {
+  const void* k;
+  const void* v;
+  std::int64_t k_step, v_step;
+  std::int64_t count;
+};
+
+/// Where keys come from. `run` yields the run that begins at `key`; kernels ask again until a tile is filled, so pages, rings
+/// and shared prefixes are sources like a strided tensor is.
+struct key_source {
+  key_run (*run)(const key_source& source, std::int64_t key);
+  const void* k;
+  const void* v;
+  std::int64_t k_step, v_step;      // from key to key
+  std::int64_t k_column, v_column;  // from column to column
+  std::int64_t count;
+  std::int64_t element_bytes;
+};
+
+/// Lane -> (query, head): everything a kernel needs of a row. Nothing assumes that lanes are consecutive queries.
+struct lane_map {
+  int count;
+  const void* q[max_lanes];             // row of the query
+  void* out[max_lanes];                 // row of the result; null where none is wanted
+  void* weights[max_lanes];             // row of the weights
+  const unsigned char* mask[max_lanes];
+  const void* bias[max_lanes];
+  std::int64_t begin[max_lanes], end[max_lanes];  // keys allowed by causal, window and length: [begin, end), or none: [0, 0)
+  std::int64_t prefix_end[max_lanes];             // and [0, prefix_end)
+};
+
+/// One (sequence, key/value head, block of lanes), for any number of key chunks.
+struct block_job {
+  lane_map lanes;
+  key_source keys;
+  std::int64_t width, value_width;
+  std::int64_t q_column, out_column;
+  std::int64_t mask_step, bias_step, weights_step;  // from key to key
+  bool has_mask, has_bias, bias_is_f32;
+  bool pack_k, pack_v;  // columns are not adjacent: tiles are gathered first
+  double scale;   // multiplies the queries once per block, so that scores with and without a bias are the same numbers
+  void* scratch;  // scratch_bytes(), aligned to 64
+};
+
+/// Scratch depends on the shape and on what has to be gathered.
+struct scratch_shape {
+  std::int64_t width, value_width;
+  bool pack_k, pack_v, has_bias;
+};
+
+/// A partial result over some keys: sums O, maximum m and denominator l per lane, laid out by the kernel that made it.
+using partial_sums = void;
+
+/// One kernel: its tile sizes, its memory and its entry points travel together.
+struct kernel {
+  int lanes;                // rows of a block
+  int tile_keys;            // keys of a score tile
+  std::int64_t chunk_keys;  // keys folded into one partial; a multiple of tile_keys
+  std::int64_t (*scratch_bytes)(const scratch_shape& shape);
+  std::int64_t (*partial_bytes)(const scratch_shape& shape);
+  /// Brings the queries of a block into scratch; once per block.
+  void (*load)(const block_job& job);
+  /// partial <- the keys [begin, end) of one chunk; begin is a multiple of tile_keys.
+  void (*chunk)(const block_job& job, std::int64_t begin, std::int64_t end, partial_sums* result);
+  /// into <- into + next, in key order.
+  void (*fold)(const block_job& job, partial_sums* into, const partial_sums* next);
+  /// Rows of out; and per lane the maximum score and the denominator as doubles (-inf and 0 for an empty row).
+  void (*finish)(const block_job& job, const partial_sums* result, double* maximum, double* denominator);
+  /// Rows of weights for keys [begin, end), from the row's final maximum and denominator.
+  void (*weights)(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* denominator);
+};
+
+/// The kernels of one instruction set: null where the set has none of its own and the next worse one serves.
+struct kernel_table {
+#define ATTEND_KERNEL(operation, element) const kernel* operation##_##element;
+#include "kernels.def"
+#undef ATTEND_KERNEL
+};
+
+// One table per unit; each is the only symbol that the unit exports.
+extern const kernel_table scalar_kernels;
+extern const kernel_table avx2_kernels;
+extern const kernel_table avx512_kernels;
+
+/// Rows that the few-queries kernel serves at most.
+inline constexpr int few_queries_rows = 16;
+
+}  // namespace attend::detail

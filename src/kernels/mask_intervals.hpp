@@ -1,0 +1,41 @@
+// Tile classes from key intervals: forward kernels, plans and whatever comes later ask the same question here.
+#pragma once
+
+#include "kernels/kernel_table.hpp"
+
+namespace attend::detail {
+
+enum class tile_class { skip, full, partial };
+
+/// Bounds over the lanes of a block, from which a tile's class follows without looking at lanes again.
+struct lane_bounds {
+  std::int64_t min_begin, max_begin, min_end, max_end, min_prefix, max_prefix;
+};
+
+// `static`: kernel units must not share inline functions with the portable path.
+static inline lane_bounds bounds_of(const lane_map& lanes) {
+  lane_bounds b{INT64_MAX, 0, INT64_MAX, 0, INT64_MAX, 0};
+  for (int i = 0; i < lanes.count; ++i) {
+    const bool empty = lanes.begin[i] >= lanes.end[i];
+    if (!empty && lanes.begin[i] < b.min_begin) b.min_begin = lanes.begin[i];
+    if (lanes.begin[i] > b.max_begin) b.max_begin = lanes.begin[i];
+    if (lanes.end[i] < b.min_end) b.min_end = lanes.end[i];
+    if (lanes.end[i] > b.max_end) b.max_end = lanes.end[i];
+    if (lanes.prefix_end[i] < b.min_prefix) b.min_prefix = lanes.prefix_end[i];
+    if (lanes.prefix_end[i] > b.max_prefix) b.max_prefix = lanes.prefix_end[i];
+  }
+  return b;
+}
+
+/// First key and one past the last key that any lane allows.
+static inline std::int64_t first_key(const lane_bounds& b) { return b.max_prefix > 0 ? 0 : b.min_begin; }
+static inline std::int64_t last_key(const lane_bounds& b) { return b.max_end > b.max_prefix ? b.max_end : b.max_prefix; }
+
+/// The class of keys [first, last): skip where no lane allows any, full where every lane allows all.
+static inline tile_class classify(const lane_bounds& b, std::int64_t first, std::int64_t last) {
+  if ((b.max_begin <= first && last <= b.min_end) || last <= b.min_prefix) return tile_class::full;
+  if ((last <= b.min_begin || first >= b.max_end) && first >= b.max_prefix) return tile_class::skip;
+  return tile_class::partial;
+}
+
+}  // namespace attend::detail

@@ -1,0 +1,80 @@
+// What both kernels do around a tile: rows of keys and values, and which lanes see which key.
+
+/// Row pointers of the keys [first, first + count), gathered into `packed` where columns are not adjacent.
+template <class T>
+static void key_rows(const block_job& job, std::int64_t first, int count, const T** k_rows, const T** v_rows, T* packed_k, T* packed_v) {
+  for (int done = 0; done < count;) {
+    const key_run run = job.keys.run(job.keys, first + done);
+    const int some = run.count < count - done ? static_cast<int>(run.count) : count - done;
+    for (int i = 0; i < some; ++i) {
+      k_rows[done + i] = static_cast<const T*>(run.k) + i * run.k_step;
+      v_rows[done + i] = static_cast<const T*>(run.v) + i * run.v_step;
+    }
+    done += some;
+  }
+  const auto gather = [count](const T** rows, T* packed, std::int64_t width, std::int64_t column) {
+    for (int i = 0; i < count; ++i, packed += width) {
+      for (std::int64_t d = 0; d < width; ++d) packed[d] = rows[i][d * column];
+      rows[i] = packed;
+    }
+  };
+  if (job.pack_k) gather(k_rows, packed_k, job.width, job.keys.k_column);
+  if (job.pack_v) gather(v_rows, packed_v, job.value_width, job.keys.v_column);
+}
+
+/// One word per key, one bit per lane: set where intervals and the boolean mask allow the pair. Lanes past the count stay 0.
+static void allowed_bits(const block_job& job, std::int64_t first, int count, std::uint64_t* bits) {
+  const lane_map& lanes = job.lanes;
+  for (int j = 0; j < count; ++j) bits[j] = 0;
+  for (int lane = 0; lane < lanes.count; ++lane) {
+    const std::uint64_t bit = std::uint64_t{1} << lane;
+    const auto clip = [first, count](std::int64_t key) {
+      const std::int64_t at = key - first;
+      return static_cast<int>(at < 0 ? 0 : at > count ? count : at);
+    };
+    const int prefix_end = clip(lanes.prefix_end[lane]), end = clip(lanes.end[lane]);
+    int begin = clip(lanes.begin[lane]);
+    if (begin < prefix_end) begin = prefix_end;
+    if (!job.has_mask) {
+      for (int j = 0; j < prefix_end; ++j) bits[j] |= bit;
+      for (int j = begin; j < end; ++j) bits[j] |= bit;
+      continue;
+    }
+    const unsigned char* mask = lanes.mask[lane] + first * job.mask_step;
+    const auto some = [&](int from, int to) {
+      if (job.mask_step == 1) {
+        for (int j = from; j < to; ++j) bits[j] |= static_cast<std::uint64_t>(mask[j] != 0) << lane;
+      } else {
+        for (int j = from; j < to; ++j) bits[j] |= static_cast<std::uint64_t>(mask[j * job.mask_step] != 0) << lane;
+      }
+    };
+    some(0, prefix_end);
+    some(begin, end);
+  }
+}
+
+/// The bias of one lane for keys [first, first + count), converted, at `to` with a step of `step` elements.
+template <class T>
+static void bias_row(const block_job& job, int lane, std::int64_t first, int count, T* to, std::int64_t step) {
+  const auto copy = [&](const auto* from) {
+    from += first * job.bias_step;
+    for (int j = 0; j < count; ++j) to[j * step] = static_cast<T>(from[j * job.bias_step]);
+  };
+  if (job.bias_is_f32) copy(static_cast<const float*>(job.lanes.bias[lane]));
+  else copy(static_cast<const double*>(job.lanes.bias[lane]));
+}
+
+static inline std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Hands out aligned pieces of one block of memory; with no memory it only measures.
+struct arena {
+  char* at;
+  std::int64_t used = 0;
+
+  template <class T>
+  T* take(std::int64_t count) {
+    char* const piece = at ? at + used : nullptr;
+    used += padded(count * static_cast<std::int64_t>(sizeof(T)));
+    return reinterpret_cast<T*>(piece);
+  }
+};

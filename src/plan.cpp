@@ -1,0 +1,172 @@
+#include "attend/plan.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "kernels/mask_intervals.hpp"
+#include "route.hpp"
+#include "run.hpp"
+#include "validate.hpp"
+
+namespace attend {
+namespace detail {
+namespace {
+
+// Fewer blocks than this and every chunk of keys becomes a work item of its own: enough for the widest machines, and memory for
+// partial results stays at this many, whatever the number of keys.
+constexpr std::int64_t enough_items = 64;
+
+}  // namespace
+
+block_place place_of(const problem& p, const route& r, std::int64_t block) noexcept {
+  // Under a causal mask later blocks have more keys: they go first, so that no long one is left for the end.
+  const std::int64_t along = block % r.lane_blocks, lanes = r.choice.entry->lanes;
+  const std::int64_t first = (p.causal ? r.lane_blocks - 1 - along : along) * lanes;
+  const std::int64_t head = block / r.lane_blocks;
+  return {head / p.kv_heads, head % p.kv_heads, first, std::min<std::int64_t>(lanes, r.rows - first)};
+}
+
+void fill_intervals(const problem& p, const block_place& place, lane_map& lanes) noexcept {
+  const std::int64_t start = first_position(p, place.sequence), length = key_length(p, place.sequence);
+  const std::int64_t prefix = p.has_prefix ? batch_value(p.batch, place.sequence, p.prefix) : 0;
+  lanes.count = static_cast<int>(place.rows);
+  for (int lane = 0; lane < lanes.count; ++lane) {
+    const key_intervals allowed = allowed_intervals(p, start + (place.first_row + lane) / p.group, length, prefix);
+    lanes.begin[lane] = allowed.begin;
+    lanes.end[lane] = allowed.end;
+    lanes.prefix_end[lane] = allowed.prefix_end;
+  }
+}
+
+route choose_route(const problem& p) {
+  route r;
+  r.rows = p.queries * p.group;
+  const bool few = r.rows <= few_queries_rows && !p.reproducible;
+  r.op = few ? operation::few_queries : operation::forward;
+  r.reason = few              ? "at most 16 rows share a key/value head: lanes are columns, keys and values are read once"
+             : p.reproducible ? "reproducible: one kernel for every number of queries, lanes are queries"
+                              : "many rows share a key/value head: lanes are queries";
+  r.choice = choose_kernel(r.op, p.type);
+  r.weights_choice = choose_kernel(operation::forward, p.type);
+  r.shape = {p.width, p.value_width, p.k.column != 1 && p.width > 1, p.v.column != 1 && p.value_width > 1, static_cast<bool>(p.bias)};
+
+  const kernel& k = *r.choice.entry;
+  r.lane_blocks = (r.rows + k.lanes - 1) / k.lanes;
+  r.blocks = p.heads == 0 ? 0 : p.batch.count * p.kv_heads * r.lane_blocks;
+  r.chunks = (p.keys + k.chunk_keys - 1) / k.chunk_keys;
+  if (r.blocks > 0 && r.blocks < enough_items && r.chunks > 1) r.wave = std::min(r.chunks, (enough_items + r.blocks - 1) / r.blocks);
+  r.scratch_bytes = k.scratch_bytes(r.shape);
+  r.partial_bytes = k.partial_bytes(r.shape);
+  return r;
+}
+
+plan_facts facts_of(const problem& p, const route& r) {
+  const kernel& k = *r.choice.entry;
+  plan_facts facts;
+  facts.operation = "forward";
+  facts.kernel = name_of(r.op);
+  facts.reason = r.reason;
+  facts.set = r.choice.set;
+  facts.type = p.type;
+  facts.batch = p.batch.count;
+  facts.heads = p.heads;
+  facts.kv_heads = p.kv_heads;
+  facts.queries = p.queries;
+  facts.keys = p.keys;
+  facts.width = p.width;
+  facts.value_width = p.value_width;
+  facts.lanes = k.lanes;
+  facts.tile_keys = k.tile_keys;
+  facts.chunk_keys = k.chunk_keys;
+  facts.lane_blocks = r.lane_blocks;
+  facts.split_keys = r.wave > 0;
+  facts.work_items = r.wave > 0 ? r.blocks * r.chunks : r.blocks;
+  facts.scratch_bytes_per_thread = r.scratch_bytes + (r.wave > 0 ? 0 : 2 * r.partial_bytes);
+  facts.shared_scratch_bytes = r.wave > 0 ? r.blocks * (r.wave + 1) * r.partial_bytes : 0;
+
+  double pairs = 0;  // computed, those that a partial tile excludes included
+  lane_map lanes;
+  for (std::int64_t block = 0; block < r.blocks; ++block) {
+    const block_place place = place_of(p, r, block);
+    if (place.kv_head != 0) continue;  // all heads of a sequence are alike
+    fill_intervals(p, place, lanes);
+    const lane_bounds bounds = bounds_of(lanes);
+    for (std::int64_t first = 0; first < p.keys; first += k.tile_keys) {
+      const std::int64_t last = std::min({first + k.tile_keys, p.keys, std::max(last_key(bounds), first + 1)});
+      tile_class kind = first >= last_key(bounds) ? tile_class::skip : classify(bounds, first, last);
+      if (kind == tile_class::full && p.mask) kind = tile_class::partial;
+      (kind == tile_class::skip ? facts.tiles_skipped : kind == tile_class::full ? facts.tiles_full : facts.tiles_partial) += p.kv_heads;
+      if (kind != tile_class::skip) pairs += static_cast<double>((last - first) * place.rows * p.kv_heads);
+    }
+  }
+  facts.flops = 2 * pairs * static_cast<double>(p.width + p.value_width);
+  const double q_rows = static_cast<double>(p.batch.count * p.heads) * static_cast<double>(p.queries);
+  const double k_rows = static_cast<double>(p.batch.count * p.kv_heads) * static_cast<double>(p.keys);
+  facts.bytes = (q_rows + k_rows) * static_cast<double>((p.width + p.value_width) * size_of(p.type));
+  return facts;
+}
+
+}  // namespace detail
+
+namespace {
+
+/// The plan's shapes as views of no memory: what validate() needs of inputs whose values do not matter.
+array_view shape_view(dtype type, const extents& shape) { return {nullptr, type, shape, detail::contiguous_strides(shape)}; }
+
+detail::problem problem_of(const problem_shape& shapes, const options& how) {
+  return detail::validate(shape_view(shapes.type, shapes.q), shape_view(shapes.type, shapes.k), shape_view(shapes.type, shapes.v), {}, how);
+}
+
+}  // namespace
+
+plan make_plan(const problem_shape& shapes, const options& how) {
+  detail::choose_route(problem_of(shapes, how));
+  plan made;
+  made.shapes_ = shapes;
+  made.how_ = how;
+  return made;
+}
+
+plan_facts plan::facts() const {
+  const detail::problem p = problem_of(shapes_, how_);
+  return detail::facts_of(p, detail::choose_route(p));
+}
+
+std::string plan::describe() const {
+  const plan_facts f = facts();
+  std::string text;
+  const auto line = [&text](const char* name, const std::string& value) {
+    text += name + std::string(24 - std::char_traits<char>::length(name), ' ') + value + '\n';
+  };
+  const auto number = [](double value) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, "%.4g", value);
+    return std::string(buffer);
+  };
+  using std::to_string;
+  line("operation", f.operation + " " + std::string(name_of(f.type)));
+  line("shape", "B " + to_string(f.batch) + ", H " + to_string(f.heads) + ", Hk " + to_string(f.kv_heads) + ", L " + to_string(f.queries) + ", S " +
+                    to_string(f.keys) + ", E " + to_string(f.width) + ", Ev " + to_string(f.value_width));
+  line("kernel", f.kernel + " on " + std::string(name_of(f.set)));
+  line("because", f.reason);
+  line("tile", to_string(f.lanes) + " rows x " + to_string(f.tile_keys) + " keys, chunks of " + to_string(f.chunk_keys) + " keys");
+  line("tiles", to_string(f.tiles_full) + " full, " + to_string(f.tiles_partial) + " partial, " + to_string(f.tiles_skipped) + " skipped");
+  line("work items", to_string(f.work_items) + (f.split_keys ? ", keys split" : ", keys whole"));
+  line("scratch", to_string(f.scratch_bytes_per_thread) + " bytes per thread, " + to_string(f.shared_scratch_bytes) + " bytes shared");
+  line("flops", number(f.flops));
+  line("bytes", number(f.bytes));
+  return text;
+}
+
+void plan::run(const array_view& q, const array_view& k, const array_view& v, const outputs& results) const {
+  const std::pair<const char*, std::pair<const array_view*, const extents*>> given[] = {{"q", {&q, &shapes_.q}}, {"k", {&k, &shapes_.k}}, {"v", {&v, &shapes_.v}}};
+  for (const auto& [name, pair] : given) {
+    if (pair.first->type != shapes_.type) {
+      throw argument_error(name, "the plan's dtype " + std::string(name_of(shapes_.type)), std::string(name_of(pair.first->type)), argument_error::kind::type);
+    }
+    if (pair.first->shape != *pair.second) throw argument_error(name, "the plan's shape " + pair.second->to_string(), pair.first->shape.to_string());
+  }
+  attention(q, k, v, results, how_);
+}
+
+}  // namespace attend

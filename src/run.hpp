@@ -1,0 +1,13 @@
+// Executes a route: blocks of rows over chunks of keys, on somebody's threads.
+#pragma once
+
+#include "attend/options.hpp"
+#include "problem.hpp"
+#include "route.hpp"
+
+namespace attend::detail {
+
+/// Computes every result of the problem. Throws `interrupted`, `std::bad_alloc`.
+void run(const problem& p, const route& r, const options& how);
+
+}  // namespace attend::detail

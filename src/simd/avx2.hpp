@@ -1,0 +1,135 @@
+// Isa policy of avx2 (with FMA): 16 registers of 32 bytes, masks as whole lanes.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace attend::detail::avx2 {
+namespace {
+
+#define ATTEND_INLINE [[gnu::always_inline]] static inline
+
+template <class T>
+struct simd;
+
+template <>
+struct simd<float> {
+  using T = float;
+  using V = __m256;
+  static constexpr int width = 8;
+  static constexpr int block_vectors = 8;
+  static constexpr int micro_vectors = 2;      // 6 x 2 sums + 2 operands + 1 broadcast = 15 of 16 registers
+  static constexpr int micro_rows = 6;
+  static constexpr int few_rows = 2;           // 2 x 4 sums + 4 operands + 2 broadcasts
+  static constexpr int few_vectors = 4;
+
+  ATTEND_INLINE V load(const T* p) { return _mm256_loadu_ps(p); }
+  ATTEND_INLINE void store(T* p, V x) { _mm256_storeu_ps(p, x); }
+  ATTEND_INLINE V load_first(const T* p, int n) { return _mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers())); }
+  ATTEND_INLINE V set(T x) { return _mm256_set1_ps(x); }
+  ATTEND_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  ATTEND_INLINE V max(V a, V b) { return _mm256_max_ps(a, b); }
+  ATTEND_INLINE V select(std::uint64_t bits, V yes, V no) {
+    const __m256i bit = _mm256_sllv_epi32(_mm256_set1_epi32(1), lane_numbers());
+    const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), bit), bit);
+    return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(set));
+  }
+  ATTEND_INLINE std::uint64_t equal(V a, V b) { return bits_of(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
+  ATTEND_INLINE std::uint64_t less(V a, V b) { return bits_of(_mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
+  ATTEND_INLINE T sum(V x) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  ATTEND_INLINE T largest(V x) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+
+  /// x = n + f. Below -127 everything is -127, whose power is exactly 0; the constant comes first so that NaN stays.
+  ATTEND_INLINE V fraction(V x, V& whole) {
+    x = _mm256_max_ps(_mm256_set1_ps(-127.0f), x);
+    whole = _mm256_floor_ps(x);
+    return _mm256_sub_ps(x, whole);
+  }
+  /// Adds to the exponent field. A NaN converts to 0x80000000, of which nothing is left after the shift.
+  ATTEND_INLINE V scale_by_power(V p, V whole) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_cvtps_epi32(whole), 23)));
+  }
+
+  ATTEND_INLINE void store_sums(T* to, V a, V b, V c, V d) {
+    const V ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    const V cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+    const V s = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+  }
+
+ private:
+  ATTEND_INLINE __m256i lane_numbers() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
+  ATTEND_INLINE std::uint64_t bits_of(V mask) { return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_ps(mask))); }
+};
+
+template <>
+struct simd<double> {
+  using T = double;
+  using V = __m256d;
+  static constexpr int width = 4;
+  static constexpr int block_vectors = 8;
+  static constexpr int micro_vectors = 2;
+  static constexpr int micro_rows = 6;
+  static constexpr int few_rows = 2;
+  static constexpr int few_vectors = 4;
+
+  ATTEND_INLINE V load(const T* p) { return _mm256_loadu_pd(p); }
+  ATTEND_INLINE void store(T* p, V x) { _mm256_storeu_pd(p, x); }
+  ATTEND_INLINE V load_first(const T* p, int n) { return _mm256_maskload_pd(p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), lane_numbers())); }
+  ATTEND_INLINE V set(T x) { return _mm256_set1_pd(x); }
+  ATTEND_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
+  ATTEND_INLINE V max(V a, V b) { return _mm256_max_pd(a, b); }
+  ATTEND_INLINE V select(std::uint64_t bits, V yes, V no) {
+    const __m256i bit = _mm256_sllv_epi64(_mm256_set1_epi64x(1), lane_numbers());
+    const __m256i set = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(static_cast<long long>(bits)), bit), bit);
+    return _mm256_blendv_pd(no, yes, _mm256_castsi256_pd(set));
+  }
+  ATTEND_INLINE std::uint64_t equal(V a, V b) { return bits_of(_mm256_cmp_pd(a, b, _CMP_EQ_OQ)); }
+  ATTEND_INLINE std::uint64_t less(V a, V b) { return bits_of(_mm256_cmp_pd(a, b, _CMP_LT_OQ)); }
+  ATTEND_INLINE T sum(V x) {
+    const __m128d s = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+  }
+  ATTEND_INLINE T largest(V x) {
+    const __m128d s = _mm_max_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
+    return _mm_cvtsd_f64(_mm_max_sd(s, _mm_unpackhi_pd(s, s)));
+  }
+
+  ATTEND_INLINE V fraction(V x, V& whole) {
+    x = _mm256_max_pd(_mm256_set1_pd(-1023.0), x);
+    whole = _mm256_floor_pd(x);
+    return _mm256_sub_pd(x, whole);
+  }
+  /// There is no conversion to 64-bit integers: adding 1.5 * 2^52 leaves the integer in the low bits. A NaN's payload would
+  /// disturb the exponent, so NaN is passed by.
+  ATTEND_INLINE V scale_by_power(V p, V whole) {
+    const __m256i n = _mm256_castpd_si256(_mm256_add_pd(whole, _mm256_set1_pd(6755399441055744.0)));
+    const V scaled = _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), _mm256_slli_epi64(n, 52)));
+    return _mm256_blendv_pd(scaled, p, _mm256_cmp_pd(p, p, _CMP_UNORD_Q));
+  }
+
+  ATTEND_INLINE void store_sums(T* to, V a, V b, V c, V d) {
+    const V ab = _mm256_add_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+    const V cd = _mm256_add_pd(_mm256_unpacklo_pd(c, d), _mm256_unpackhi_pd(c, d));
+    _mm_storeu_pd(to, _mm_add_pd(_mm256_castpd256_pd128(ab), _mm256_extractf128_pd(ab, 1)));
+    _mm_storeu_pd(to + 2, _mm_add_pd(_mm256_castpd256_pd128(cd), _mm256_extractf128_pd(cd, 1)));
+  }
+
+ private:
+  ATTEND_INLINE __m256i lane_numbers() { return _mm256_setr_epi64x(0, 1, 2, 3); }
+  ATTEND_INLINE std::uint64_t bits_of(V mask) { return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_pd(mask))); }
+};
+
+#undef ATTEND_INLINE
+
+}  // namespace
+}  // namespace attend::detail::avx2

@@ -1,0 +1,101 @@
+// Isa policy of avx512 (F, BW, DQ, VL): 32 registers of 64 bytes, masks in registers of their own.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace attend::detail::avx512 {
+namespace {
+
+#define ATTEND_INLINE [[gnu::always_inline]] static inline
+
+template <class T>
+struct simd;
+
+template <>
+struct simd<float> {
+  using T = float;
+  using V = __m512;
+  static constexpr int width = 16;
+  static constexpr int block_vectors = 4;      // vectors of lanes in a block
+  static constexpr int micro_vectors = 4;      // 6 x 4 sums + 4 operands + 1 broadcast = 29 of 32 registers
+  static constexpr int micro_rows = 6;
+  static constexpr int few_rows = 2;           // 2 x 8 sums + 8 operands
+  static constexpr int few_vectors = 8;
+
+  ATTEND_INLINE V load(const T* p) { return _mm512_loadu_ps(p); }
+  ATTEND_INLINE void store(T* p, V x) { _mm512_storeu_ps(p, x); }
+  ATTEND_INLINE V load_first(const T* p, int n) { return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p); }
+  ATTEND_INLINE V set(T x) { return _mm512_set1_ps(x); }
+  ATTEND_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  /// b where either is NaN
+  ATTEND_INLINE V max(V a, V b) { return _mm512_max_ps(a, b); }
+  /// Lane i is `yes` where bit i is set.
+  ATTEND_INLINE V select(std::uint64_t bits, V yes, V no) { return _mm512_mask_mov_ps(no, static_cast<__mmask16>(bits), yes); }
+  ATTEND_INLINE std::uint64_t equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+  ATTEND_INLINE std::uint64_t less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  ATTEND_INLINE T sum(V x) { return _mm512_reduce_add_ps(x); }
+  ATTEND_INLINE T largest(V x) { return _mm512_reduce_max_ps(x); }
+
+  /// x = n + f with an integer n <= x; f in [0, 1). The instruction's own rules: f(-inf) = 0, NaN stays.
+  ATTEND_INLINE V fraction(V x, V& whole) {
+    whole = x;
+    return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  }
+  /// p * 2^floor(whole): the instruction takes the floor itself, and gives 0 for -inf.
+  ATTEND_INLINE V scale_by_power(V p, V whole) { return _mm512_scalef_ps(p, whole); }
+
+  /// {sum(a), sum(b), sum(c), sum(d)}, each by the same tree of additions.
+  ATTEND_INLINE void store_sums(T* to, V a, V b, V c, V d) {
+    const V ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const V cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    const V s = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps(s, 1));
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+  }
+};
+
+template <>
+struct simd<double> {
+  using T = double;
+  using V = __m512d;
+  static constexpr int width = 8;
+  static constexpr int block_vectors = 4;
+  static constexpr int micro_vectors = 4;
+  static constexpr int micro_rows = 6;
+  static constexpr int few_rows = 2;
+  static constexpr int few_vectors = 8;
+
+  ATTEND_INLINE V load(const T* p) { return _mm512_loadu_pd(p); }
+  ATTEND_INLINE void store(T* p, V x) { _mm512_storeu_pd(p, x); }
+  ATTEND_INLINE V load_first(const T* p, int n) { return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), p); }
+  ATTEND_INLINE V set(T x) { return _mm512_set1_pd(x); }
+  ATTEND_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
+  ATTEND_INLINE V max(V a, V b) { return _mm512_max_pd(a, b); }
+  ATTEND_INLINE V select(std::uint64_t bits, V yes, V no) { return _mm512_mask_mov_pd(no, static_cast<__mmask8>(bits), yes); }
+  ATTEND_INLINE std::uint64_t equal(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
+  ATTEND_INLINE std::uint64_t less(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
+  ATTEND_INLINE T sum(V x) { return _mm512_reduce_add_pd(x); }
+  ATTEND_INLINE T largest(V x) { return _mm512_reduce_max_pd(x); }
+
+  ATTEND_INLINE V fraction(V x, V& whole) {
+    whole = x;
+    return _mm512_reduce_pd(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  }
+  ATTEND_INLINE V scale_by_power(V p, V whole) { return _mm512_scalef_pd(p, whole); }
+
+  ATTEND_INLINE void store_sums(T* to, V a, V b, V c, V d) {
+    const V ab = _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+    const V cd = _mm512_add_pd(_mm512_unpacklo_pd(c, d), _mm512_unpackhi_pd(c, d));
+    const __m256d ab_half = _mm256_add_pd(_mm512_castpd512_pd256(ab), _mm512_extractf64x4_pd(ab, 1));
+    const __m256d cd_half = _mm256_add_pd(_mm512_castpd512_pd256(cd), _mm512_extractf64x4_pd(cd, 1));
+    _mm_storeu_pd(to, _mm_add_pd(_mm256_castpd256_pd128(ab_half), _mm256_extractf128_pd(ab_half, 1)));
+    _mm_storeu_pd(to + 2, _mm_add_pd(_mm256_castpd256_pd128(cd_half), _mm256_extractf128_pd(cd_half, 1)));
+  }
+};
+
+#undef ATTEND_INLINE
+
+}  // namespace
+}  // namespace attend::detail::avx512

@@ -1,0 +1,103 @@
+// Isa policy of scalar: no intrinsics, 16-byte vectors of the compiler's, lowered to whatever the baseline has.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace attend::detail::scalar {
+namespace {
+
+template <class T>
+struct integer_of;
+template <>
+struct integer_of<float> {
+  using type = std::int32_t;
+  static constexpr int mantissa_bits = 23;
+  static constexpr float lowest_power = -127;  // its power comes out as exactly 0
+};
+template <>
+struct integer_of<double> {
+  using type = std::int64_t;
+  static constexpr int mantissa_bits = 52;
+  static constexpr double lowest_power = -1023;
+};
+
+template <class Element>
+struct simd {
+  using T = Element;
+  using Integer = typename integer_of<T>::type;
+  typedef T V __attribute__((vector_size(16)));
+  typedef Integer I __attribute__((vector_size(16)));
+  static constexpr int width = 16 / sizeof(T);
+  static constexpr int block_vectors = 8;
+  static constexpr int micro_vectors = 2;
+  static constexpr int micro_rows = 4;
+  static constexpr int few_rows = 2;
+  static constexpr int few_vectors = 4;
+
+  static V load(const T* p) {
+    V x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+  }
+  static void store(T* p, V x) { std::memcpy(p, &x, sizeof x); }
+  static V load_first(const T* p, int n) {
+    V x{};
+    for (int i = 0; i < n; ++i) x[i] = p[i];
+    return x;
+  }
+  static V set(T x) { return x - V{}; }
+  // Two roundings: without the instruction, a fused multiply-add is a function call.
+  static V fma(V a, V b, V c) { return a * b + c; }
+  static V max(V a, V b) { return a > b ? a : b; }
+  static V select(std::uint64_t bits, V yes, V no) {
+    I bit, all = static_cast<Integer>(bits) - I{};
+    for (int i = 0; i < width; ++i) bit[i] = Integer{1} << i;
+    return (all & bit) == bit ? yes : no;
+  }
+  static std::uint64_t equal(V a, V b) { return bits_of(a == b); }
+  static std::uint64_t less(V a, V b) { return bits_of(a < b); }
+  static T sum(V x) {
+    T s = x[0];
+    for (int i = 1; i < width; ++i) s += x[i];
+    return s;
+  }
+  static T largest(V x) {
+    T s = x[0];
+    for (int i = 1; i < width; ++i) s = s > x[i] ? s : x[i];
+    return s;
+  }
+
+  static V fraction(V x, V& whole) {
+    x = max(set(integer_of<T>::lowest_power), x);
+    const V ordered = x == x ? x : V{};  // converting NaN to an integer is undefined; it stays in the fraction
+    const V truncated = __builtin_convertvector(__builtin_convertvector(ordered, I), V);
+    whole = truncated > ordered ? truncated - set(1) : truncated;
+    return x - whole;
+  }
+  static V scale_by_power(V p, V whole) {
+    I bits;
+    std::memcpy(&bits, &p, sizeof bits);
+    bits += __builtin_convertvector(whole, I) << integer_of<T>::mantissa_bits;
+    V scaled;
+    std::memcpy(&scaled, &bits, sizeof scaled);
+    return p == p ? scaled : p;
+  }
+
+  static void store_sums(T* to, V a, V b, V c, V d) {
+    to[0] = sum(a);
+    to[1] = sum(b);
+    to[2] = sum(c);
+    to[3] = sum(d);
+  }
+
+ private:
+  static std::uint64_t bits_of(I mask) {
+    std::uint64_t bits = 0;
+    for (int i = 0; i < width; ++i) bits |= static_cast<std::uint64_t>(mask[i] & 1) << i;
+    return bits;
+  }
+};
+
+}  // namespace
+}  // namespace attend::detail::scalar

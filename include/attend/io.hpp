@@ -63,7 +63,8 @@ struct entry {
 class array {
  public:
   array() = default;
-  /// Uninitialised memory for a row-major, or a column-major, array, aligned to cache lines. Throws `std::bad_alloc`.
+  /// Uninitialised memory for a row-major, or a column-major, array, aligned to cache lines. Throws `argument_error` where the
+  /// size overflows, `std::bad_alloc`.
   array(attend::dtype type, const extents& shape, bool fortran_order = false);
 
   array_view view() const noexcept { return {data_.get(), type_, shape_, strides_}; }

@@ -133,14 +133,14 @@ constexpr std::align_val_t cache_line{64};
 void array::release::operator()(std::byte* memory) const noexcept { ::operator delete[](memory, cache_line); }
 
 array::array(attend::dtype type, const extents& shape, bool fortran_order)
-    : bytes_(static_cast<std::size_t>(shape.count() * size_of(type))), type_(type), shape_(shape), strides_(shape) {
+    : bytes_(static_cast<std::size_t>(shape.count() * size_of(type))), type_(type), shape_(shape) {
+  extents turned = shape;
+  const int last = shape.rank() - 1;
+  for (int axis = 0; axis <= last && fortran_order; ++axis) turned[axis] = shape[last - axis];
+  const extents steps = attend::detail::contiguous_strides(turned);
+  strides_ = steps;
+  for (int axis = 0; axis <= last && fortran_order; ++axis) strides_[axis] = steps[last - axis];
   data_.reset(static_cast<std::byte*>(::operator new[](bytes_, cache_line)));
-  std::int64_t step = 1;
-  for (int i = 0; i < shape.rank(); ++i) {
-    const int axis = fortran_order ? i : shape.rank() - 1 - i;
-    strides_[axis] = step;
-    step *= shape[axis];
-  }
 }
 
 }  // namespace attend::io

@@ -1,0 +1,81 @@
+"""What the machine can do, measured beside what is compared with it, and what it is, without its name."""
+
+from __future__ import annotations
+
+import math
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import attend
+from attend import _core
+from cases import Inputs
+
+VALID_FROM = 0.97  # of lanes x units x 2 x clock: a peak below it was disturbed and does not count
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one moment, in flop/s and bytes/s; `fma` is NaN where the peak was disturbed."""
+
+    fma: float
+    read: float = math.inf
+    validity: float = 0.0
+
+    @classmethod
+    def measure(cls, inputs: Inputs, threads: int) -> Limits:
+        """Those that this case can be held against."""
+        rate = _core.fma_rate(inputs.case.dtype, threads)
+        fma = rate["flops"] if rate["validity"] >= VALID_FROM else math.nan
+        read = _core.read_bandwidth(threads) if inputs.case.cold else math.inf
+        return cls(fma, read, rate["validity"])
+
+    def larger(self, other: Limits) -> Limits:
+        """The larger of each: between two measurements the machine was at least once this fast."""
+        read = max(self.read, other.read)
+        return Limits(float(np.fmax(self.fma, other.fma)), read, max(self.validity, other.validity))
+
+    def seconds(self, inputs: Inputs) -> float:
+        """The least time that one call can take."""
+        arithmetic = inputs.flops / self.fma
+        return max(arithmetic, inputs.case.cache_bytes / self.read) if inputs.case.cold else arithmetic
+
+    def name(self, inputs: Inputs) -> str:
+        """Which limit that is."""
+        if inputs.case.cold and not inputs.flops / self.fma > inputs.case.cache_bytes / self.read:
+            return "read"
+        return {"float32": "fma_f32", "float64": "fma_f64"}[inputs.case.dtype]
+
+
+def processor() -> str:
+    """The processor's model, as the operating system names it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def measure_again(limits: dict, threads: int) -> dict:
+    """The same limits at another moment, the larger of each: disturbances only lower them."""
+    now = _core.measure_limits(threads)
+    return {name: value if isinstance(value, str) else max(value, now[name]) for name, value in limits.items()}
+
+
+def describe(threads: int, contenders: list) -> dict:
+    """Machine and versions, as JSON."""
+    return {
+        "processor": processor(),
+        "threads": threads,
+        "limits": _core.measure_limits(threads),
+        "info": attend.info(),
+        "versions": {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            **{contender.name: contender.version for contender in contenders},
+        },
+    }

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Measures attend against this machine's limits and against PyTorch where it is installed.
+
+Everything runs in one process, interleaved round by round: limit, contenders, limit, contenders, ..., limit. The limit of a
+round is the larger of those measured right before and right after it, and ratios are taken within a round before their median
+is. Each result is compared with float64 before it is timed; a wrong one is reported, never timed, and makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+import attend
+import machine
+import report
+from cases import Case, Inputs, all_cases
+from contenders import Call, installed
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def spread(samples: list[float]) -> dict | None:
+    """Median, quartiles and extremes of what is a number among these samples; nothing where none is."""
+    samples = [sample for sample in samples if math.isfinite(sample)]
+    if not samples:
+        return None
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else samples * 3
+    return {"median": middle, "q1": low, "q3": high, "min": min(samples), "max": max(samples), "samples": len(samples)}
+
+
+def seconds_of(calls: list[Call], repeats: int = 1) -> float:
+    """Mean time of one call, over all of them in turn."""
+    begin = perf_counter()
+    for _ in range(repeats):
+        for call in calls:
+            call()
+    return (perf_counter() - begin) / (repeats * len(calls))
+
+
+def worst_error(inputs: Inputs, calls: list[Call]) -> float:
+    """The largest error of all calls, in units of the bound; NaN counts as infinite."""
+    errors = (inputs.error(np.asarray(call()), cache) for cache, call in enumerate(calls))
+    return max(math.inf if math.isnan(error) else error for error in errors)
+
+
+def measure(case: Case, contenders: list, threads: int, rounds: int, sample_seconds: float) -> dict:
+    """All rounds of one case."""
+    inputs = Inputs.random(case)
+    calls = {one.name: made for one in contenders if (made := one.calls(inputs)) is not None}
+    errors = {name: worst_error(inputs, made) for name, made in calls.items()}
+    calls = {name: made for name, made in calls.items() if errors[name] <= 1}
+    # The comparison was the first warm-up; the second says how many calls make a sample that the clock resolves.
+    repeats = {name: max(1, round(sample_seconds / (seconds_of(made) * len(made)))) for name, made in calls.items()}
+
+    times = {name: [] for name in calls}
+    limits = []
+    before = machine.Limits.measure(inputs, threads)
+    for turn in range(rounds):
+        order = list(calls) if turn % 2 == 0 else list(reversed(calls))
+        for name in order:
+            times[name].append(seconds_of(calls[name], repeats[name]))
+        after = machine.Limits.measure(inputs, threads)
+        limits.append(before.larger(after))
+        before = after
+
+    mine, theirs = times.get("attend", []), times.get("PyTorch", [])
+    counted = [limit for limit in limits if math.isfinite(limit.fma)]
+    return {
+        "case": case.describe(),
+        "flops": inputs.flops,
+        "bytes": case.cache_bytes,
+        "bound": case.bound,
+        "errors": {name: error if math.isfinite(error) else None for name, error in errors.items()},  # in units of the bound
+        "times": {name: spread(samples) for name, samples in times.items()},  # seconds of one call
+        "limit": (counted or limits)[-1].name(inputs),
+        "peaks": {
+            "fma": spread([limit.fma for limit in limits]),
+            "read": spread([limit.read for limit in limits]),
+            "validity": spread([limit.validity for limit in limits]),
+        },
+        "fraction": spread([limit.seconds(inputs) / time for limit, time in zip(limits, mine)]),
+        "ratio": spread([peer / own for peer, own in zip(theirs, mine)]),
+    }
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measures attend against this machine's limits and against PyTorch.")
+    parser.add_argument("--quick", action="store_true", help="3 rounds of short samples: a look, no measurement")
+    parser.add_argument("--rounds", type=int, help="rounds of each case (default 15)")
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only cases whose name or dtype contains TEXT")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases and stop")
+    parser.add_argument("--threads", type=int, help="threads of all contenders and limits (default: what attend uses)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
+    parser.add_argument("--update-readme", action="store_true", help="write the headline rows between the marks in README.md")
+    parser.add_argument("--from", type=Path, metavar="FILE", dest="stored", help="measure nothing, take the JSON of an earlier run")
+    options = parser.parse_args()
+    for name in ("rounds", "threads"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name}: expected at least 1, got {value}")
+    options.rounds = options.rounds or (3 if options.quick else 15)
+    options.threads = options.threads or attend.info()["threads"]
+    return options
+
+
+def run(options: argparse.Namespace, cases: list[Case]) -> dict:
+    """Measures the cases and prints a row for each as soon as it is there."""
+    contenders = installed(options.threads)
+    result = {
+        "machine": machine.describe(options.threads, contenders),
+        "rounds": options.rounds,
+        "quick": options.quick,
+        "results": [],
+    }
+    print(report.summary(result))
+    print(report.heading(), flush=True)
+    for case in cases:
+        one = measure(case, contenders, options.threads, options.rounds, 2e-3 if options.quick else 2e-2)
+        result["results"].append(one)
+        print(report.row(report.cells(one)), flush=True)
+        for name in one["errors"].keys() - one["times"].keys():
+            error = one["errors"][name]
+            print(f"  wrong, not timed: {name} is {error or math.inf:.3g} times the bound away from float64", flush=True)
+    result["machine"]["limits"] = machine.measure_again(result["machine"]["limits"], options.threads)
+    return result
+
+
+def main() -> int:
+    options = arguments()
+    cases = [case for case in all_cases() if options.filter in case.name or options.filter in case.dtype]
+    if options.list:
+        print("\n".join(f"{case.name} ({case.dtype})" for case in cases))
+        return 0
+    if not cases:
+        print(f"bench: --filter: expected part of a case's name, got {options.filter!r}", file=sys.stderr)
+        return 2
+    result = json.loads(options.stored.read_text()) if options.stored else run(options, cases)
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(report.markdown(result), encoding="utf-8")
+    if options.update_readme:
+        report.update_readme(README, result)
+    return int(any(one["errors"].keys() - one["times"].keys() for one in result["results"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

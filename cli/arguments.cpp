@@ -1,0 +1,72 @@
+#include "arguments.hpp"
+
+#include <string>
+
+#include "attend/version.hpp"
+
+namespace attend::cli {
+
+namespace {
+
+void describe_input(CLI::App& app, input_arguments& into, bool required) {
+  CLI::Option* paths = app.add_option("IN", into.paths, "One .npz or .safetensors, or three .npy in the order q k v");
+  paths->expected(1, 3)->type_name("PATH")->required(required);
+  app.add_option("--names", into.names, "Tensors of IN that are q, k and v (default q,k,v)")->type_name("Q,K,V");
+}
+
+void describe_options(CLI::App& app, option_arguments& into) {
+  const std::string group = "Options of the call";
+  const auto option = [&](const char* name, std::optional<std::string>& value, const char* type, const char* text) {
+    app.add_option(name, value, text)->type_name(type)->group(group);
+  };
+  app.add_flag("--causal", into.causal, "Keys up to the query's position alone")->group(group);
+  option("--window", into.window, "L,R", "Keys from position - L to position + R; a side may be none");
+  option("--query-offset", into.query_offset, "N",
+         "Position of query 0: upper_left, lower_right, a number, or one per batch (a,b,.. or a tensor)");
+  option("--prefix", into.prefix, "N",
+         "Keys before N are visible beside what causal and window allow; one number, or one per batch");
+  option("--key-lengths", into.key_lengths, "a,b,..",
+         "Keys from this length on are excluded; one number, or one per batch (a,b,.. or a tensor)");
+  option("--mask", into.mask, "NAME", "Booleans, true = attend: a tensor of IN, or the path of a .npy");
+  option("--bias", into.bias, "NAME", "Numbers added to the scores: a tensor of IN, or the path of a .npy");
+  option("--scale", into.scale, "X", "Factor of the scores (default 1/sqrt(E))");
+  option("--layout", into.layout, "bhld|blhd", "Order of the axes: heads before length (default), or length before heads");
+  app.add_flag("--reproducible", into.reproducible, "One kernel for every number of queries")->group(group);
+  option("--threads", into.threads, "N", "At most so many threads");
+}
+
+}  // namespace
+
+void describe(CLI::App& app, arguments& into) {
+  app.set_version_flag("--version", "attend " + std::string(version()), "Print the version and exit");
+  app.require_subcommand(1, 1);
+
+  CLI::App& run = *app.add_subcommand("run", "Attention over tensors q, k, v of files");
+  describe_input(run, into.run.input, true);
+  run.add_option("-o,--output", into.run.output,
+                 "Where the result goes: .npy (out alone), .npz or .safetensors; without it a summary is printed")
+      ->type_name("PATH");
+  run.add_flag("--lse", into.run.lse, "Also the logarithm of each row's sum");
+  run.add_flag("--weights", into.run.weights, "Also the weights of all keys");
+  describe_options(run, into.run.options);
+
+  CLI::App& check =
+      *app.add_subcommand("check", "Compare with the float64 reference; exit code 1 where an error is over the bound");
+  describe_input(check, into.check.input, true);
+  check.add_flag("--time", into.check.time, "Also the median time, and the fraction of this machine's limit");
+  check.add_flag("--json", into.check.json, "Print JSON");
+  describe_options(check, into.check.options);
+
+  CLI::App& plan = *app.add_subcommand("plan", "What would run, and why, and the least time at this machine's limits");
+  describe_input(plan, into.plan.input, false);
+  plan.add_option("--shape", into.plan.shape, "Sizes instead of IN; Ev defaults to E")->type_name("B,H,Hk,L,S,E[,Ev]");
+  plan.add_option("--dtype", into.plan.dtype, "With --shape (default float32)")->type_name("float32|float64");
+  plan.add_flag("--json", into.plan.json, "Print JSON");
+  describe_options(plan, into.plan.options);
+
+  CLI::App& info = *app.add_subcommand("info", "Version, instruction sets and threads");
+  info.add_flag("--limits", into.info.limits, "Also measure the limits of this machine");
+  info.add_flag("--json", into.info.json, "Print JSON");
+}
+
+}  // namespace attend::cli

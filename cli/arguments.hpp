@@ -1,0 +1,66 @@
+// What the command line says, as text, before anything is opened.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace attend::cli {
+
+/// Bad usage or input: one line on stderr, exit code 2.
+class usage_error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Where the tensors are.
+struct input_arguments {
+  std::vector<std::string> paths;    ///< one .npz or .safetensors, or three .npy
+  std::optional<std::string> names;  ///< Q,K,V
+};
+
+/// The options of a call. Values stay text here; `call.cpp` gives them meaning, with messages of one kind.
+struct option_arguments {
+  bool causal = false;
+  std::optional<std::string> window, query_offset, prefix, key_lengths, mask, bias, scale, layout, threads;
+  bool reproducible = false;
+};
+
+struct run_arguments {
+  input_arguments input;
+  option_arguments options;
+  std::optional<std::string> output;
+  bool lse = false, weights = false;
+};
+
+struct check_arguments {
+  input_arguments input;
+  option_arguments options;
+  bool time = false, json = false;
+};
+
+struct plan_arguments {
+  input_arguments input;
+  option_arguments options;
+  std::optional<std::string> shape, dtype;
+  bool json = false;
+};
+
+struct info_arguments {
+  bool limits = false, json = false;
+};
+
+/// The subcommands, each with its own copy of what it was given.
+struct arguments {
+  run_arguments run;
+  check_arguments check;
+  plan_arguments plan;
+  info_arguments info;
+};
+
+/// Describes the whole command line to `app`; parsing fills `into`.
+void describe(CLI::App& app, arguments& into);
+
+}  // namespace attend::cli

@@ -1,0 +1,21 @@
+#include "roofline.hpp"
+
+#include <algorithm>
+
+#include "limits.hpp"
+
+namespace attend::cli {
+
+roofline roofline::measure(dtype type, int threads) {
+  roofline found;
+  found.fma = limits::fma_peak(type == dtype::f64 ? dtype::f64 : dtype::f32, threads);
+  found.read = limits::read_bandwidth(threads);
+  found.threads = threads;
+  return found;
+}
+
+double roofline::least(double flops, double bytes) const { return std::max(flops / fma, bytes / read); }
+
+const char* roofline::reason(double flops, double bytes) const { return flops / fma >= bytes / read ? "arithmetic" : "memory"; }
+
+}  // namespace attend::cli

@@ -1,0 +1,16 @@
+# libzip: target LibZip::LibZip.
+#
+# The package files that Debian 12 installs with libzip-dev demand tools of other packages (zipcmp, ziptool), so the
+# header and the library are looked up directly.
+find_path(LibZip_INCLUDE_DIR zip.h)
+find_library(LibZip_LIBRARY zip)
+mark_as_advanced(LibZip_INCLUDE_DIR LibZip_LIBRARY)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibZip REQUIRED_VARS LibZip_LIBRARY LibZip_INCLUDE_DIR)
+
+if(LibZip_FOUND AND NOT TARGET LibZip::LibZip)
+  add_library(LibZip::LibZip UNKNOWN IMPORTED)
+  set_target_properties(LibZip::LibZip PROPERTIES
+    IMPORTED_LOCATION ${LibZip_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${LibZip_INCLUDE_DIR})
+endif()

@@ -1,0 +1,38 @@
+# Instruction sets with kernels: names, processors and every -m flag of the project.
+include_guard()
+
+# What each set adds to the processor's baseline. The names are those of attend::isa and of ATTEND_ISA.
+set(ATTEND_FLAGS_scalar "")
+set(ATTEND_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(ATTEND_FLAGS_avx512 ${ATTEND_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
+  set(ATTEND_ISAS scalar avx2 avx512)
+else()
+  set(ATTEND_ISAS scalar)
+endif()
+
+# -ffp-contract=off: a kernel says fma() where it means it, so that every set and compiler rounds alike.
+# -O3 in every configuration: a kernel that spills its accumulators is not the kernel that is tested.
+set(ATTEND_KERNEL_FLAGS
+    -O3 -ffp-contract=off -fno-exceptions -fno-math-errno -fno-trapping-math -fvisibility=hidden)
+
+# GCC 12 takes the undefined source operand of its own AVX-512 intrinsics for a mistake of ours.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND ATTEND_KERNEL_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
+endif()
+
+# attend_add_kernels(TARGET): one object library per instruction set, attend_kernels_<isa>, linked into TARGET, and
+# ATTEND_HAVE_<ISA> for the file that chooses among them.
+function(attend_add_kernels target)
+  foreach(isa IN LISTS ATTEND_ISAS)
+    set(objects attend_kernels_${isa})
+    add_library(${objects} OBJECT kernels/${isa}.cpp)
+    attend_target_defaults(${objects})
+    target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_compile_options(${objects} PRIVATE ${ATTEND_KERNEL_FLAGS} ${ATTEND_FLAGS_${isa}})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+    string(TOUPPER ${isa} upper)
+    target_compile_definitions(${target} PRIVATE ATTEND_HAVE_${upper}=1)
+  endforeach()
+endfunction()

@@ -1,0 +1,396 @@
+#include "arrays.hpp"
+
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "dlpack.hpp"
+
+namespace attend::python {
+namespace {
+
+using kind = element_type::kind;
+
+struct known_names {
+  nb::object ndarray = nb::module_::import_("numpy").attr("ndarray");
+  nb::object masked_array = nb::module_::import_("numpy.ma").attr("MaskedArray");
+  nb::object empty = nb::module_::import_("numpy").attr("empty");
+  nb::object float32 = nb::module_::import_("numpy").attr("dtype")("float32");
+  nb::object float64 = nb::module_::import_("numpy").attr("dtype")("float64");
+  nb::object torch = nb::str("torch");
+  nb::object max_version = nb::make_tuple(static_cast<int>(dlpack::major_version), static_cast<int>(dlpack::minor_version));
+  nb::object tensor_class;  // torch's, once the caller has imported it
+};
+
+// Lives as long as the process: there is no order in which a module may drop such references.
+known_names* known = nullptr;
+
+bool is_instance_of(nb::handle object, const nb::object& type) {
+  return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr())) != 0;
+}
+
+bool is_numpy(nb::handle object) { return is_instance_of(object, known->ndarray); }
+
+/// Whoever has a torch tensor has imported torch: it is never imported here.
+bool is_torch(nb::handle object) {
+  if (!known->tensor_class.is_valid()) {
+    PyObject* torch = PyDict_GetItemWithError(PyImport_GetModuleDict(), known->torch.ptr());
+    if (!torch) {
+      PyErr_Clear();
+      return false;
+    }
+    nb::object tensor = nb::getattr(torch, "Tensor", nb::none());
+    if (!PyType_Check(tensor.ptr())) return false;
+    known->tensor_class = std::move(tensor);
+  }
+  return is_instance_of(object, known->tensor_class);
+}
+
+/// The buffer protocol's letters for a native element type; anything else is `other`.
+element_type element_of_format(const char* format, std::int64_t bytes) {
+  if (!format) return {kind::unsigned_integer, 1};
+  if (*format == '@' || *format == '=' || *format == '<') ++format;  // '<' is native: the library is for little-endian CPUs
+  if (format[0] == '\0' || format[1] != '\0') return {kind::other, bytes};
+  if (*format == '?') return {kind::boolean, bytes};
+  if (std::strchr("bhilqn", *format)) return {kind::signed_integer, bytes};
+  if (std::strchr("BHILQN", *format)) return {kind::unsigned_integer, bytes};
+  if (std::strchr("efd", *format)) return {kind::floating, bytes};
+  return {kind::other, bytes};
+}
+
+element_type element_of(const dlpack::data_type& type) {
+  const std::int64_t bytes = type.bits / 8;
+  if (type.lanes != 1 || type.bits % 8 != 0 || bytes == 0) return {kind::other, 1};
+  switch (type.code) {
+    case dlpack::code_int: return {kind::signed_integer, bytes};
+    case dlpack::code_uint: return {kind::unsigned_integer, bytes};
+    case dlpack::code_float: return {kind::floating, bytes};
+    case dlpack::code_bool: return {bytes == 1 ? kind::boolean : kind::other, bytes};
+    default: return {kind::other, bytes};
+  }
+}
+
+std::string text_of(const dlpack::data_type& type) {
+  static constexpr const char* names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  std::string text = type.code < std::size(names) ? names[type.code] : "code " + std::to_string(type.code) + ", bits ";
+  text += std::to_string(type.bits);
+  return type.lanes == 1 ? text : text + " in " + std::to_string(type.lanes) + " lanes";
+}
+
+/// A new reference to a str, as text; what no UTF-8 can say is left out.
+std::string utf8(PyObject* made) {
+  nb::object text = nb::steal(made);
+  Py_ssize_t size = 0;
+  const char* bytes = made ? PyUnicode_AsUTF8AndSize(made, &size) : nullptr;
+  if (!bytes) {
+    PyErr_Clear();
+    return "?";
+  }
+  return {bytes, static_cast<std::size_t>(size)};
+}
+
+/// The error that Python has raised, as one line, and cleared.
+std::string take_python_error() {
+  nb::python_error error;
+  return utf8(PyObject_Str(error.value().ptr()));
+}
+
+nb::tuple as_tuple(const extents& shape) {
+  nb::object tuple = nb::steal(PyTuple_New(shape.rank()));
+  if (!tuple.is_valid()) throw nb::python_error();
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    PyObject* size = PyLong_FromLongLong(shape[axis]);
+    if (!size) throw nb::python_error();
+    PyTuple_SET_ITEM(tuple.ptr(), axis, size);
+  }
+  return nb::borrow<nb::tuple>(tuple);
+}
+
+template <class T>
+std::int64_t widen(const char* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return static_cast<std::int64_t>(value);
+}
+
+std::int64_t load_integer(const element_type& element, const char* at) {
+  const bool is_signed = element.what == kind::signed_integer;
+  switch (element.bytes) {
+    case 1: return is_signed ? widen<std::int8_t>(at) : widen<std::uint8_t>(at);
+    case 2: return is_signed ? widen<std::int16_t>(at) : widen<std::uint16_t>(at);
+    case 4: return is_signed ? widen<std::int32_t>(at) : widen<std::uint32_t>(at);
+    default: return widen<std::int64_t>(at);
+  }
+}
+
+}  // namespace
+
+void prepare_arrays() {
+  if (!known) known = new known_names();
+}
+
+std::string type_text(nb::handle object) {
+  if (object.is_none()) return "None";
+  return Py_TYPE(object.ptr())->tp_name;
+}
+
+std::string short_repr(nb::handle object) {
+  constexpr std::size_t longest = 60;
+  std::string text = utf8(PyObject_Repr(object.ptr()));
+  if (text.size() > longest) text = text.substr(0, longest) + "...";
+  return text;
+}
+
+bool borrowed_array::is_array(nb::handle object) { return is_numpy(object) || nb::hasattr(object, "__dlpack__"); }
+
+borrowed_array::borrowed_array(nb::handle object, std::string_view name) : object_(object), name_(name) {
+  try {
+    if (is_numpy(object)) {
+      read_buffer();
+    } else if (nb::hasattr(object, "__dlpack__")) {
+      read_dlpack();
+    } else {
+      throw argument_error(std::string(name), "an array (of NumPy, or any with __dlpack__)", type_text(object),
+                           argument_error::kind::type);
+    }
+    check_extent();
+  } catch (...) {
+    release();  // a constructor that throws has no destructor
+    throw;
+  }
+}
+
+borrowed_array::borrowed_array(borrowed_array&& other) noexcept
+    : object_(other.object_),
+      name_(other.name_),
+      data_(other.data_),
+      element_(other.element_),
+      shape_(other.shape_),
+      strides_(other.strides_),
+      writable_(other.writable_),
+      buffer_(std::exchange(other.buffer_, std::nullopt)),
+      managed_(std::exchange(other.managed_, nullptr)),
+      deleter_(other.deleter_) {}
+
+borrowed_array::~borrowed_array() { release(); }
+
+void borrowed_array::release() noexcept {
+  if (buffer_) PyBuffer_Release(&*buffer_);
+  buffer_.reset();
+  if (managed_ && deleter_) deleter_(managed_);
+  managed_ = nullptr;
+}
+
+void borrowed_array::read_buffer() {
+  if (Py_TYPE(object_.ptr()) != reinterpret_cast<PyTypeObject*>(known->ndarray.ptr()) &&
+      is_instance_of(object_, known->masked_array)) {
+    throw argument_error(std::string(name_), "an array without a mask of its own", "numpy.ma.MaskedArray",
+                         argument_error::kind::type);
+  }
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(object_.ptr(), &buffer, PyBUF_RECORDS_RO) != 0) {
+    PyErr_Clear();  // NumPy has no format for these elements (bfloat16, datetime64): the shape is all there is to know
+    nb::tuple sizes = nb::borrow<nb::tuple>(object_.attr("shape"));
+    if (sizes.size() <= static_cast<std::size_t>(max_rank)) {
+      for (nb::handle size : sizes) shape_.push_back(nb::cast<std::int64_t>(size));
+      strides_ = shape_;
+    }
+    return;
+  }
+  buffer_ = buffer;
+  data_ = buffer.buf;
+  element_ = element_of_format(buffer.format, buffer.itemsize);
+  writable_ = !buffer.readonly;
+  if (buffer.ndim > max_rank) {
+    throw argument_error(std::string(name_), "at most " + std::to_string(max_rank) + " axes", std::to_string(buffer.ndim));
+  }
+  for (int axis = 0; axis < buffer.ndim; ++axis) {
+    shape_.push_back(buffer.shape[axis]);
+    std::int64_t step = buffer.strides[axis];
+    if (element_.what != kind::other && step % element_.bytes != 0) {
+      if (buffer.shape[axis] > 1 && buffer.len > 0) {
+        throw argument_error(std::string(name_), "strides that are whole elements",
+                             std::to_string(step) + " bytes between elements of " + std::to_string(element_.bytes));
+      }
+      step = 0;  // never taken
+    }
+    strides_.push_back(step / element_.bytes);
+  }
+}
+
+void borrowed_array::read_dlpack() {
+  if (is_torch(object_) && nb::cast<bool>(object_.attr("requires_grad"))) {
+    throw argument_error(std::string(name_), "a tensor that requires no gradient",
+                         "one that does; attend.torch is for those, or call detach()");
+  }
+  nb::object capsule;
+  try {
+    capsule = object_.attr("__dlpack__")(nb::arg("max_version") = known->max_version);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) {
+      throw argument_error(std::string(name_), "an array whose memory can be read in place",
+                           type_text(object_) + " (" + utf8(PyObject_Str(error.value().ptr())) + ")");
+    }
+  }
+  if (!capsule.is_valid()) {  // a producer from before DLPack 1.0 knows no max_version
+    PyObject* made = PyObject_CallMethod(object_.ptr(), "__dlpack__", nullptr);
+    if (!made) {
+      throw argument_error(std::string(name_), "an array whose memory can be read in place",
+                           type_text(object_) + " (" + take_python_error() + ")");
+    }
+    capsule = nb::steal(made);
+  }
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+    take<dlpack::managed_tensor_versioned>(capsule, "used_dltensor_versioned");
+  } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+    take<dlpack::managed_tensor>(capsule, "used_dltensor");
+  } else {
+    const char* label = PyCapsule_CheckExact(capsule.ptr()) ? PyCapsule_GetName(capsule.ptr()) : nullptr;
+    throw argument_error(std::string(name_), "a DLPack capsule that nobody has used", label ? label : type_text(capsule));
+  }
+}
+
+template <class Managed>
+void borrowed_array::take(nb::handle capsule, const char* used_name) {
+  auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr())));
+  if (!managed || PyCapsule_SetName(capsule.ptr(), used_name) != 0) throw nb::python_error();
+  // From here on the tensor is ours, and the deleter is called once whatever follows.
+  managed_ = managed;
+  deleter_ = [](void* taken) {
+    auto* mine = static_cast<Managed*>(taken);
+    if (mine->deleter) mine->deleter(mine);
+  };
+  writable_ = true;
+  if constexpr (requires { managed->flags; }) {
+    if (managed->major != dlpack::major_version) {
+      throw argument_error(std::string(name_), "DLPack of version 1", "version " + std::to_string(managed->major));
+    }
+    writable_ = (managed->flags & dlpack::flag_read_only) == 0;
+  } else {
+    // Without a version nothing says whether writing is allowed, and JAX's arrays are immutable.
+    writable_ = !nb::hasattr(object_, "__array_namespace__") || is_torch(object_);
+  }
+  read_content(&managed->content);
+}
+
+void borrowed_array::read_content(const void* content) {
+  const auto& tensor = *static_cast<const dlpack::tensor*>(content);
+  const std::string name(name_);
+  if (tensor.device_type != dlpack::cpu && tensor.device_type != dlpack::cuda_host && tensor.device_type != dlpack::rocm_host) {
+    throw argument_error(name, "an array in the CPU's memory", "one on DLPack device " + std::to_string(tensor.device_type));
+  }
+  if (tensor.ndim < 0 || tensor.ndim > max_rank) {
+    throw argument_error(name, "at most " + std::to_string(max_rank) + " axes", std::to_string(tensor.ndim));
+  }
+  if (tensor.ndim > 0 && !tensor.shape) throw argument_error(name, "a shape", "a DLPack tensor without one");
+  element_ = element_of(tensor.dtype);
+  if (tensor.dtype.lanes != 1 || tensor.dtype.bits % 8 != 0) {
+    throw argument_error(name, "elements of whole bytes in one lane", text_of(tensor.dtype), argument_error::kind::type);
+  }
+  for (int axis = 0; axis < tensor.ndim; ++axis) shape_.push_back(tensor.shape[axis]);
+  check_extent();
+  if (tensor.strides) {
+    for (int axis = 0; axis < tensor.ndim; ++axis) strides_.push_back(tensor.strides[axis]);
+  } else {
+    strides_ = tensor_view<const char>(nullptr, shape_).strides;
+  }
+  if (!tensor.data && shape_.count() > 0) throw argument_error(name, "data", "a DLPack tensor without any");
+  if (tensor.data) data_ = static_cast<char*>(tensor.data) + tensor.byte_offset;
+}
+
+/// Sizes and their product. Addresses need no alignment: tensors of a mapped file often have none.
+void borrowed_array::check_extent() const {
+  std::int64_t bytes = element_.bytes;
+  bool empty = false;
+  for (int axis = 0; axis < shape_.rank(); ++axis) {
+    if (shape_[axis] < 0) throw argument_error(std::string(name_), "sizes of at least 0", shape_.to_string());
+    empty = empty || shape_[axis] == 0;
+  }
+  for (int axis = 0; axis < shape_.rank() && !empty; ++axis) {
+    if (__builtin_mul_overflow(bytes, shape_[axis], &bytes)) {
+      throw argument_error(std::string(name_), "a size that fits 63 bits", "shape " + shape_.to_string());
+    }
+  }
+}
+
+dtype borrowed_array::known_type() const noexcept {
+  if (element_.what == kind::boolean && element_.bytes == 1) return dtype::boolean;
+  if (element_.what == kind::floating && element_.bytes == 4) return dtype::f32;
+  if (element_.what == kind::floating && element_.bytes == 8) return dtype::f64;
+  return dtype::none;
+}
+
+array_view borrowed_array::view() const { return {data_, known_type(), shape_, strides_}; }
+
+mutable_array_view borrowed_array::mutable_view() const { return {data_, known_type(), shape_, strides_}; }
+
+std::string borrowed_array::dtype_text() const {
+  if (nb::hasattr(object_, "dtype")) {
+    nb::object type = object_.attr("dtype");
+    std::string text = utf8(PyObject_Str(type.ptr()));
+    return text.starts_with("torch.") ? text.substr(6) : text;
+  }
+  static constexpr const char* names[] = {"other elements", "bool", "int", "uint", "float"};
+  std::string text = names[static_cast<int>(element_.what)];
+  if (element_.is_integer() || element_.what == kind::floating) text += std::to_string(8 * element_.bytes);
+  return text;
+}
+
+void borrowed_array::require(bool right, const std::string& expected) const {
+  if (!right) throw argument_error(std::string(name_), expected, dtype_text(), argument_error::kind::type);
+}
+
+void borrowed_array::require_floating() const {
+  const dtype type = known_type();
+  require(type == dtype::f32 || type == dtype::f64, "float32 or float64");
+}
+
+void borrowed_array::require_boolean() const { require(known_type() == dtype::boolean, "booleans (true = attend)"); }
+
+void borrowed_array::require_writable() const {
+  if (!writable_) throw argument_error(std::string(name_), "a writable array", "a read-only one");
+}
+
+tensor<std::int64_t> borrowed_array::integers() const {
+  require(element_.is_integer(), "integers");
+  tensor<std::int64_t> values(shape_);
+  extents at = shape_;
+  for (int axis = 0; axis < at.rank(); ++axis) at[axis] = 0;
+  const bool may_exceed = element_.what == kind::unsigned_integer && element_.bytes == 8;
+  for (std::int64_t& value : values) {
+    std::int64_t offset = 0;
+    for (int axis = 0; axis < at.rank(); ++axis) offset += at[axis] * strides_[axis];
+    value = load_integer(element_, static_cast<const char*>(data_) + offset * element_.bytes);
+    if (may_exceed && value < 0) {
+      throw argument_error(std::string(name_), "integers of at most 63 bits",
+                           std::to_string(static_cast<std::uint64_t>(value)));
+    }
+    for (int axis = at.rank() - 1; axis >= 0 && ++at[axis] == shape_[axis]; --axis) at[axis] = 0;
+  }
+  return values;
+}
+
+result_factory::result_factory(nb::handle like)
+    : like_(like),
+      kind_(is_numpy(like)   ? kind::numpy
+            : is_torch(like) ? kind::torch
+                             : kind::foreign) {}
+
+result_factory::fresh result_factory::make(const extents& shape, dtype type) const {
+  if (kind_ == kind::torch) {  // the tensor's own device, whatever torch's default is; lse and weights have its dtype, too
+    nb::object made = like_.attr("new_empty")(as_tuple(shape));
+    void* data = PyLong_AsVoidPtr(nb::object(made.attr("data_ptr")()).ptr());
+    if (!data && PyErr_Occurred()) throw nb::python_error();
+    return {std::move(made), {data, type, shape, tensor_view<const char>(nullptr, shape).strides}};
+  }
+  nb::object made = known->empty(as_tuple(shape), type == dtype::f64 ? known->float64 : known->float32);
+  mutable_array_view view = borrowed_array(made, "out").mutable_view();  // `made` keeps the memory
+  return {std::move(made), view};
+}
+
+nb::object result_factory::finish(nb::object array) const {
+  if (kind_ != kind::foreign || !nb::hasattr(like_, "__array_namespace__")) return array;
+  return like_.attr("__array_namespace__")().attr("from_dlpack")(array);
+}
+
+}  // namespace attend::python

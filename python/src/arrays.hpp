@@ -1,0 +1,108 @@
+// The caller's arrays, read and written in place; and the arrays that results are returned in.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "attend/attend.hpp"
+
+namespace attend::python {
+
+namespace nb = nanobind;
+
+/// What the caller's elements are, as far as attention tells them apart.
+struct element_type {
+  enum class kind : std::uint8_t { other, boolean, signed_integer, unsigned_integer, floating };
+  kind what = kind::other;
+  std::int64_t bytes = 1;
+
+  bool is_integer() const noexcept { return what == kind::signed_integer || what == kind::unsigned_integer; }
+};
+
+/// A NumPy array, or anything on the CPU with `__dlpack__`, held for as long as this lives. Nothing is copied.
+/// Make and destroy with the interpreter locked. Throws `argument_error`, which calls the array `name`.
+class borrowed_array {
+ public:
+  borrowed_array(nb::handle object, std::string_view name);
+  borrowed_array(borrowed_array&& other) noexcept;
+  borrowed_array& operator=(borrowed_array&&) = delete;
+  ~borrowed_array();
+
+  /// Whether `object` is of a kind that can be borrowed (it may still turn out unreadable).
+  static bool is_array(nb::handle object);
+
+  const extents& shape() const noexcept { return shape_; }
+  const element_type& element() const noexcept { return element_; }
+  std::string_view name() const noexcept { return name_; }
+
+  /// Views with the element type that attention knows, `none` for any other.
+  array_view view() const;
+  mutable_array_view mutable_view() const;
+
+  /// Throws the TypeError "name: expected ..., got <dtype>" where `right` does not hold.
+  void require(bool right, const std::string& expected) const;
+  /// Throws where the elements are not those that are computed with.
+  void require_floating() const;
+  void require_boolean() const;
+  /// Throws where the array must not be written to.
+  void require_writable() const;
+
+  /// The elements of an array of integers, row-major. Throws where they are none, or beyond 64 bits.
+  tensor<std::int64_t> integers() const;
+
+ private:
+  void read_buffer();
+  void read_dlpack();
+  template <class Managed>
+  void take(nb::handle capsule, const char* used_name);
+  void read_content(const void* content);
+  void check_extent() const;
+  void release() noexcept;
+  std::string dtype_text() const;
+  dtype known_type() const noexcept;
+
+  nb::handle object_;
+  std::string_view name_;
+  void* data_ = nullptr;
+  element_type element_;
+  extents shape_;
+  extents strides_;
+  bool writable_ = false;
+  std::optional<Py_buffer> buffer_;
+  void* managed_ = nullptr;
+  void (*deleter_)(void* managed) = nullptr;
+};
+
+/// Makes results of the kind that `like` is: torch tensors, NumPy arrays, or arrays of the producer's own library.
+class result_factory {
+ public:
+  explicit result_factory(nb::handle like);
+
+  /// An array and the memory to write it through.
+  struct fresh {
+    nb::object array;
+    mutable_array_view view;
+  };
+  fresh make(const extents& shape, dtype type) const;
+  /// What to hand to the caller once the array is written.
+  nb::object finish(nb::object array) const;
+
+ private:
+  enum class kind : std::uint8_t { numpy, torch, foreign };
+  nb::handle like_;
+  kind kind_;
+};
+
+/// Looks up what this file needs of NumPy; called once, while the module is made.
+void prepare_arrays();
+
+/// "list", "numpy.ndarray": how messages name what came.
+std::string type_text(nb::handle object);
+
+/// `repr`, cut where it is long.
+std::string short_repr(nb::handle object);
+
+}  // namespace attend::python

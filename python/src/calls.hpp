@@ -1,0 +1,32 @@
+// The functions of attend._core.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace attend::python {
+
+namespace nb = nanobind;
+
+/// attend.attention: `packed` as in option_arguments, `results` = (out, return_lse, return_weights).
+nb::object attention(nb::handle q, nb::handle k, nb::handle v, const nb::tuple& packed, const nb::tuple& results);
+
+/// attend.scaled_dot_product_attention, with PyTorch's parameters in PyTorch's order.
+nb::object scaled_dot_product_attention(nb::handle query, nb::handle key, nb::handle value, nb::handle attn_mask,
+                                        nb::handle dropout_p, nb::handle is_causal, nb::handle scale, nb::handle enable_gqa);
+
+/// attend.plan, with the dtype as a name.
+nb::dict plan(nb::handle q_shape, nb::handle k_shape, nb::handle v_shape, const char* dtype, const nb::tuple& packed);
+
+/// attend.info.
+nb::dict info();
+
+/// attend.set_num_threads.
+void set_thread_count(nb::handle threads);
+
+/// What this machine can do at most, for benchmarks: see bench/limits.hpp.
+void define_limits(nb::module_& module);
+
+/// Looks up what calls.cpp needs; called once, while the module is made.
+void prepare_calls();
+
+}  // namespace attend::python

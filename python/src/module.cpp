@@ -1,0 +1,40 @@
+// attend._core: what python/attend is built on. Errors of the library become Python's own here.
+#include <nanobind/nanobind.h>
+
+#include <exception>
+
+#include "arrays.hpp"
+#include "attend/attend.hpp"
+#include "calls.hpp"
+
+namespace nb = nanobind;
+
+namespace {
+
+void translate(const std::exception_ptr& raised, void*) {
+  try {
+    std::rethrow_exception(raised);
+  } catch (const attend::argument_error& error) {
+    PyErr_SetString(error.fault() == attend::argument_error::kind::type ? PyExc_TypeError : PyExc_ValueError, error.what());
+  } catch (const attend::interrupted&) {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  namespace python = attend::python;
+  python::prepare_arrays();
+  python::prepare_calls();
+  nb::register_exception_translator(&translate);
+
+  module.def("attention", &python::attention);
+  module.def("scaled_dot_product_attention", &python::scaled_dot_product_attention, nb::arg().none(), nb::arg().none(),
+             nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none());
+  module.def("plan", &python::plan);
+  module.def("info", &python::info);
+  module.def("set_num_threads", &python::set_thread_count);
+  module.def("version", [] { return nb::str(attend::version().data(), attend::version().size()); });
+  python::define_limits(module);
+}

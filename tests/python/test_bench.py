@@ -1,0 +1,135 @@
+"""The benchmark's arithmetic and its limits. Nothing here asserts a time."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attend import _core
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """The benchmark's modules, importable as they are for `bench/run.py`."""
+    sys.path.insert(0, str(BENCH))
+    try:
+        import cases
+        import report
+    finally:
+        sys.path.remove(str(BENCH))
+    return {"cases": cases, "report": report}
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, BENCH / "run.py", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_multiply_add_peak_explains_itself(dtype):
+    rate = _core.fma_rate(dtype, 1)
+    assert rate["flops"] > 1e8 and 1e8 < rate["clock"] < 1e11
+    assert rate["lanes"] * np.dtype(dtype).itemsize in (16, 32, 64) and rate["units"] >= 1
+    expected = rate["lanes"] * rate["units"] * 2 * rate["clock"]
+    assert rate["validity"] == pytest.approx(rate["flops"] / expected)
+
+
+def test_read_bandwidth_and_clock_are_plausible():
+    assert 1e8 < _core.read_bandwidth(1, 1 << 26) < 1e13
+    assert 1e8 < _core.clock() < 1e11
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: _core.fma_peak("float32", 0), "threads"),
+        (lambda: _core.fma_peak("int8", 1), "dtype"),
+        (lambda: _core.read_bandwidth(1, 100), "bytes"),
+    ],
+)
+def test_wrong_arguments_of_the_limits_are_named(call, name):
+    with pytest.raises((ValueError, TypeError), match=name):
+        call()
+
+
+def test_work_counts_allowed_pairs_only(bench):
+    case_of, inputs_of = bench["cases"].Case, bench["cases"].Inputs.random
+    shape = (2, 3, 5, 4)
+    assert inputs_of(case_of("full", shape, shape)).pairs == 6 * 25
+    assert inputs_of(case_of("causal", shape, shape, causal=True)).pairs == 6 * 15
+    assert inputs_of(case_of("window", shape, shape, window=(1, 0))).pairs == 6 * 9
+    masked = inputs_of(case_of("mask", shape, shape, mask="boolean"))
+    assert masked.pairs == 6 * masked.mask.sum()
+    assert masked.flops == masked.pairs * 2 * (4 + 4)
+
+
+def test_window_and_its_dense_mask_are_one(bench):
+    case = bench["cases"].Case("window", (1, 1, 7, 4), (1, 1, 7, 4), window=(2, 1))
+    i, j = np.arange(7)[:, None], np.arange(7)
+    assert np.array_equal(bench["cases"].Inputs.random(case).dense_mask(), (j >= i - 2) & (j <= i + 1))
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 0)}, {"mask": "boolean"}, {"mask": "bias"}])
+def test_reference_is_attention(bench, options, monkeypatch):
+    case = bench["cases"].Case("small", (2, 4, 9, 8), (2, 2, 9, 8), value_width=3, dtype="float64", **options)
+    inputs = bench["cases"].Inputs.random(case)
+    k, v = (np.repeat(array[0], 2, axis=1) for array in (inputs.k, inputs.v))
+    scores = np.einsum("bhie,bhje->bhij", inputs.q, k) / math.sqrt(8) + (0 if inputs.bias is None else inputs.bias)
+    i, j = np.arange(9)[:, None], np.arange(9)
+    if case.causal:
+        scores = np.where(j <= i, scores, -np.inf)
+    if case.window:
+        scores = np.where((j >= i - 3) & (j <= i), scores, -np.inf)
+    if inputs.mask is not None:
+        scores = np.where(inputs.mask, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    truth = weights / weights.sum(-1, keepdims=True) @ v
+    monkeypatch.setattr(bench["cases"], "REFERENCE_SCORES", 100)  # several blocks of rows
+    assert np.allclose(inputs.reference(0), truth, rtol=1e-13, atol=1e-14)
+
+
+def test_a_wrong_result_is_seen(bench):
+    inputs = bench["cases"].Inputs.random(bench["cases"].Case("small", (1, 1, 4, 8), (1, 1, 6, 8)))
+    right = inputs.reference(0).astype(np.float32)
+    assert inputs.error(right, 0) <= 1
+    assert inputs.error(right + np.float32(1e-4), 0) > 1
+    assert not inputs.error(np.full_like(right, np.nan), 0) <= 1
+    assert inputs.error(right[..., :4], 0) == math.inf
+
+
+def test_cold_cases_go_through_more_than_a_cache_holds(bench):
+    cold = [case for case in bench["cases"].all_cases() if case.cold]
+    assert cold and all(case.caches * case.cache_bytes >= 1 << 30 for case in cold)
+
+
+def test_quick_run_gives_json_and_markdown(tmp_path, bench):
+    file, text = tmp_path / "bench.json", tmp_path / "bench.md"
+    selection = ("--quick", "--rounds", 1, "--filter", "short sequences, L 16", "--threads", 1)
+    done = run(*selection, "--json", file, "--markdown", text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(file.read_text())
+    (result,) = report["results"]
+    assert report["rounds"] == 1 and report["machine"]["limits"]["fma_f32"] > 0
+    assert result["errors"]["attend"] <= 1 and result["times"]["attend"]["median"] > 0
+    assert result["flops"] == 64 * 12 * 16 * 16 * 2 * (64 + 64)
+    assert result["case"]["name"] in done.stdout and result["case"]["name"] in text.read_text()
+
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{bench['report'].BEGIN}\nold\n{bench['report'].END}\nafter\n")
+    result["case"]["headline"] = True
+    bench["report"].update_readme(readme, report)
+    new = readme.read_text()
+    assert new.startswith("before\n") and new.endswith("\nafter\n") and "old" not in new and result["case"]["name"] in new
+
+
+@pytest.mark.parametrize(("arguments", "name"), [(["--filter", "no such case"], "--filter"), (["--rounds", "0"], "--rounds")])
+def test_wrong_options_exit_with_2_and_name_the_option(arguments, name):
+    done = run(*arguments)
+    assert done.returncode == 2 and name in done.stderr and not done.stdout

@@ -1,0 +1,110 @@
+// Problems with everything drawn at random at once: sizes, options, layouts, strides, threads. A failure names its seed.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "support/compute.hpp"
+#include "support/memory.hpp"
+
+namespace attend::test {
+namespace {
+
+template <class T>
+struct random_problems : testing::Test {};
+TYPED_TEST_SUITE(random_problems, element_types);
+
+extents axes_of(const sizes& n, std::int64_t heads, std::int64_t length, std::int64_t width, layout order) {
+  return order == layout::bhld ? extents{n.B, heads, length, width} : extents{n.B, length, heads, width};
+}
+
+/// Strides that permute the axes in memory, leave gaps and turn some axes around.
+extents any_strides(const extents& shape, random_source& draw) {
+  int order[max_rank] = {};
+  for (int axis = 0; axis < shape.rank(); ++axis) order[axis] = axis;
+  for (int axis = shape.rank() - 1; axis > 0; --axis) std::swap(order[axis], order[draw.between(0, axis)]);
+  extents steps = shape;
+  std::int64_t step = draw.between(1, 3);
+  for (int at = 0; at < shape.rank(); ++at) {
+    steps[order[at]] = draw.coin(0.3) ? -step : step;
+    step = step * std::max<std::int64_t>(1, shape[order[at]]) + draw.between(0, 2);
+  }
+  return steps;
+}
+
+/// A shape that broadcasts to (B, H, L, S).
+extents any_broadcast(const sizes& n, random_source& draw) {
+  const std::int64_t full[] = {n.B, n.H, n.L, n.S};
+  extents shape;
+  for (auto axis = draw.between(0, 4); axis < 4; ++axis) shape.push_back(draw.coin(0.3) ? 1 : full[axis]);
+  return shape;
+}
+
+TYPED_TEST(random_problems, are_those_of_the_reference) {
+  const std::uint64_t count = quick() ? 60 : 500;
+  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+    random_source draw(seed);
+    sizes n;
+    n.B = draw.between(1, 3);
+    n.Hk = draw.between(1, 3);
+    n.H = n.Hk * draw.one_of<std::int64_t>({1, 1, 2, 3, 4, 7});
+    n.L = draw.one_of<std::int64_t>({1, 1, 2, 3, 5, 8, 17, 33, 64, 65, 100, 130});
+    n.S = draw.one_of<std::int64_t>({1, 2, 5, 16, 31, 64, 95, 96, 97, 150, 193, 400, 1600});
+    if (n.L * n.S > 20'000) n.S = 193;
+    n.E = draw.one_of<std::int64_t>({0, 1, 3, 8, 15, 16, 17, 32, 40, 64, 65, 96});
+    n.Ev = draw.one_of<std::int64_t>({1, 2, 5, 8, 16, 17, 31, 33, 64, 80});
+    if (draw.coin()) n.S = std::max<std::int64_t>(n.S / 2, 1);
+
+    options how;
+    std::ostringstream what;
+    what << "seed " << seed << ": " << n.to_string();
+    how.layout = draw.one_of({layout::bhld, layout::blhd});
+    how.reproducible = draw.coin();
+    how.threads = static_cast<int>(draw.between(0, 4));
+    if (draw.coin(0.3)) how.scale = draw.normal();
+    how.causal = draw.coin(0.4);
+    if (draw.coin(0.4)) {
+      if (draw.coin(0.7)) how.window.left = draw.between(0, n.S);
+      if (draw.coin(0.7)) how.window.right = draw.between(0, n.S / 2);
+    }
+    tensor<std::int64_t> offset({n.B}), prefix({n.B}), lengths({n.B});
+    for (std::int64_t b = 0; b < n.B; ++b) {
+      offset(b) = draw.between(-n.L - 3, n.S + 3);
+      prefix(b) = draw.between(0, n.S / 3 + 2);
+      lengths(b) = draw.between(0, n.S);
+    }
+    if (how.causal || how.window) {
+      how.query_offset =
+          draw.one_of<query_position>({upper_left, lower_right, query_position(offset(0)), query_position(offset)});
+      if (draw.coin(0.3)) how.prefix = draw.one_of<batch_integers>({prefix(0), batch_integers(prefix)});
+    }
+    if (draw.coin(0.3)) how.key_lengths = draw.one_of<batch_integers>({lengths(0), batch_integers(lengths)});
+    const auto mask = coins(any_broadcast(n, draw), seed + 1000, 0.8);
+    auto bias = normal<TypeParam>(any_broadcast(n, draw), seed + 2000, 2);
+    for (TypeParam& value : bias)
+      if (draw.coin(0.1)) value = static_cast<TypeParam>(-infinity);
+    strided<bool> placed_mask(mask, any_strides(mask.shape(), draw));
+    strided<TypeParam> placed_bias(bias, any_strides(bias.shape(), draw));
+    if (draw.coin(0.3)) how.mask = placed_mask.view();
+    if (draw.coin(0.3)) how.bias = placed_bias.view();
+    what << ", causal " << how.causal << ", window " << bool(how.window) << ", mask " << bool(how.mask) << ", bias "
+         << bool(how.bias) << ", lengths " << how.key_lengths.given();
+
+    const auto place = [&](std::int64_t heads, std::int64_t length, std::int64_t width, std::uint64_t own) {
+      const extents shape = axes_of(n, heads, length, width, how.layout);
+      const extents steps = draw.coin() ? detail::contiguous_strides(shape) : any_strides(shape, draw);
+      return strided<TypeParam>(normal<TypeParam>(shape, own), steps);
+    };
+    auto q = place(n.H, n.L, n.E, 3 * seed), k = place(n.Hk, n.S, n.E, 3 * seed + 1), v = place(n.Hk, n.S, n.Ev, 3 * seed + 2);
+    const extents shape = output_shape(q.view(), k.view(), v.view(), how);
+    strided<TypeParam> out(shape, any_strides(shape, draw));
+    const auto all = compute<TypeParam>(q.view(), k.view(), v.view(), how, true);
+    EXPECT_TRUE(as_reference(all, q.view(), k.view(), v.view(), how)) << what.str();
+    attention(q.view(), k.view(), v.view(), outputs{.out = out.view()}, how);
+    EXPECT_TRUE(same_bits(out.values(), all.out)) << what.str();
+    EXPECT_TRUE(out.gaps_are_intact()) << what.str();
+    if (testing::Test::HasFailure()) return;  // one failing seed says enough
+  }
+}
+
+}  // namespace
+}  // namespace attend::test

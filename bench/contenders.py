@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 import attend
-from cases import Inputs
+from cases import Case, Inputs
 
 try:
     import torch
@@ -27,10 +27,8 @@ class Attend:
     def __init__(self, threads: int):
         self.threads = threads
 
-    def calls(self, inputs: Inputs) -> list[Call] | None:
+    def calls(self, inputs: Inputs) -> list[Call]:
         case = inputs.case
-        if case.arrays == "torch" and torch is None:
-            return None
         convert = torch.from_numpy if case.arrays == "torch" else np.asarray
         options = {"causal": case.causal, "window": case.window, "mask": inputs.mask, "bias": inputs.bias}
         options = {name: value for name, value in options.items() if value is not None and value is not False}
@@ -64,6 +62,11 @@ class PyTorch:
             partial(torch.nn.functional.scaled_dot_product_attention, q, torch.from_numpy(k), torch.from_numpy(v), **options)
             for k, v in zip(inputs.k, inputs.v, strict=True)
         ]
+
+
+def can_call(case: Case) -> bool:
+    """Whether the arrays of this case can be made here."""
+    return case.arrays != "torch" or torch is not None
 
 
 def installed(threads: int) -> list:

@@ -83,7 +83,7 @@ def summary(report: dict) -> str:
     return (
         f"{machine['processor']}, {limits['isa']}, {machine['threads']} threads at {limits['clock'] * 1e-9:.1f} GHz; "
         f"limits {limits['fma_f32'] * 1e-9:.0f} GF/s float32, {limits['fma_f64'] * 1e-9:.0f} GF/s float64, "
-        f"{limits['read'] * 1e-9:.0f} GB/s read; attend {versions['attend']}{peers}; medians of {report['rounds']} rounds"
+        f"{limits['read'] * 1e-9:.0f} GB/s read; attend {versions['attend']}{peers}; {report['rounds']} rounds, medians"
     )
 
 
@@ -98,11 +98,13 @@ def markdown(report: dict, headline_only: bool = False) -> str:
     return "\n".join([*lines, "", f"{summary(report)}.", ""])
 
 
+def has_marks(path: Path) -> bool:
+    """Whether the file has the part that `update_readme` replaces."""
+    return END in path.read_text(encoding="utf-8").partition(BEGIN)[2]
+
+
 def update_readme(path: Path, report: dict) -> None:
     """Replaces the part of the README between the marks by the headline rows."""
-    text = path.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{path.name}: expected the marks {BEGIN} and {END} in this order, got a file without them")
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
     path.write_text(f"{before}{BEGIN}\n{markdown(report, headline_only=True)}{END}{after}", encoding="utf-8")

@@ -22,7 +22,7 @@ import attend
 import machine
 import report
 from cases import Case, Inputs, all_cases
-from contenders import Call, installed
+from contenders import Call, can_call, installed
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
@@ -54,7 +54,7 @@ def worst_error(inputs: Inputs, calls: list[Call]) -> float:
 def measure(case: Case, contenders: list, threads: int, rounds: int, sample_seconds: float) -> dict:
     """All rounds of one case."""
     inputs = Inputs.random(case)
-    calls = {one.name: made for one in contenders if (made := one.calls(inputs)) is not None}
+    calls = {one.name: one.calls(inputs) for one in contenders}
     errors = {name: worst_error(inputs, made) for name, made in calls.items()}
     calls = {name: made for name, made in calls.items() if errors[name] <= 1}
     # The comparison was the first warm-up; the second says how many calls make a sample that the clock resolves.
@@ -103,6 +103,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--update-readme", action="store_true", help="write the headline rows between the marks in README.md")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="stored", help="measure nothing, take the JSON of an earlier run")
     options = parser.parse_args()
+    # What would fail after minutes of measuring fails now.
+    for name in ("json", "markdown"):
+        file = getattr(options, name)
+        if file and not file.parent.is_dir():
+            parser.error(f"--{name}: expected a file in a folder that exists, got {file}")
+    if options.stored and not options.stored.is_file():
+        parser.error(f"--from: expected the JSON of an earlier run, got {options.stored}")
+    if options.update_readme and not report.has_marks(README):
+        parser.error(f"--update-readme: expected {report.BEGIN} and {report.END} in README.md, got a file without them")
     for name in ("rounds", "threads"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -136,7 +145,7 @@ def run(options: argparse.Namespace, cases: list[Case]) -> dict:
 
 def main() -> int:
     options = arguments()
-    cases = [case for case in all_cases() if options.filter in case.name or options.filter in case.dtype]
+    cases = [case for case in all_cases() if can_call(case) and options.filter in f"{case.name} {case.dtype}"]
     if options.list:
         print("\n".join(f"{case.name} ({case.dtype})" for case in cases))
         return 0

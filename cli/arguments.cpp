@@ -1,5 +1,6 @@
 #include "arguments.hpp"
 
+#include <memory>
 #include <string>
 
 #include "attend/version.hpp"
@@ -7,6 +8,15 @@
 namespace attend::cli {
 
 namespace {
+
+/// Usage lines without CLI11's counts behind a name.
+class usage_formatter : public CLI::Formatter {
+ public:
+  std::string make_option_usage(const CLI::Option* option) const override {
+    const std::string name = option->get_name(true) + (option->get_expected_max() > 1 ? " ..." : "");
+    return option->get_required() ? name : "[" + name + "]";
+  }
+};
 
 void describe_input(CLI::App& app, input_arguments& into, bool required) {
   CLI::Option* paths = app.add_option("IN", into.paths, "One .npz or .safetensors, or three .npy in the order q k v");
@@ -40,6 +50,8 @@ void describe_options(CLI::App& app, option_arguments& into) {
 void describe(CLI::App& app, arguments& into) {
   app.set_version_flag("--version", "attend " + std::string(version()), "Print the version and exit");
   app.require_subcommand(1, 1);
+  // Subcommands inherit it.
+  app.formatter(std::make_shared<usage_formatter>());
 
   CLI::App& run = *app.add_subcommand("run", "Attention over tensors q, k, v of files");
   describe_input(run, into.run.input, true);

@@ -1,5 +1,6 @@
 #include "call.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -16,7 +17,7 @@ constexpr std::array<const char*, 3> roles{"q", "k", "v"};
   throw usage_error(argument + ": expected " + expected + ", got " + received);
 }
 
-std::string quoted(const std::string& text) { return "'" + text + "'"; }
+std::string in_quotes(const std::string& text) { return std::string("'").append(text).append("'"); }
 
 template <class Number>
 std::optional<Number> parse_number(const std::string& text) {
@@ -27,16 +28,22 @@ std::optional<Number> parse_number(const std::string& text) {
   return value;
 }
 
+/// The option of the command line for an argument of the library: --key-lengths for key_lengths.
+std::string option_of(std::string argument) {
+  std::replace(argument.begin(), argument.end(), '_', '-');
+  return "--" + argument;
+}
+
 bool is_npy(const std::string& path) { return io::format_of(path) == io::format::npy; }
 
 window parse_window(const std::string& text) {
   const std::string expected = "two sides L,R, each a whole number or none";
   const std::vector<std::string> sides = split(text);
-  if (sides.size() != 2) refuse("--window", expected, quoted(text));
+  if (sides.size() != 2) refuse("--window", expected, in_quotes(text));
   const auto side = [&](const std::string& word) -> std::optional<std::int64_t> {
     if (word == "none") return std::nullopt;
     const auto value = parse_number<std::int64_t>(word);
-    if (!value) refuse("--window", expected, quoted(text));
+    if (!value) refuse("--window", expected, in_quotes(text));
     return value;
   };
   return {side(sides[0]), side(sides[1])};
@@ -67,7 +74,7 @@ std::optional<std::vector<std::int64_t>> parse_integers(const std::string& text)
 
 layout parse_layout(const std::optional<std::string>& text) {
   if (!text || *text == "bhld") return layout::bhld;
-  if (*text != "blhd") refuse("--layout", "bhld or blhd", quoted(*text));
+  if (*text != "blhd") refuse("--layout", "bhld or blhd", in_quotes(*text));
   return layout::blhd;
 }
 
@@ -81,12 +88,12 @@ inputs::inputs(const input_arguments& from) {
   for (const std::string& path : from.paths) {
     files_.emplace_back(path);
     const bool npy = files_.back().format() == io::format::npy;
-    if (one && npy) refuse("IN", "one .npz or .safetensors, or three .npy in the order q k v", "one .npy, " + quoted(path));
-    if (!one && !npy) refuse("IN", "three .npy where there are three paths", quoted(path));
+    if (one && npy) refuse("IN", "one .npz or .safetensors, or three .npy in the order q k v", "one .npy, " + in_quotes(path));
+    if (!one && !npy) refuse("IN", "three .npy where there are three paths", in_quotes(path));
   }
   if (one) {
     const std::vector<std::string> names = split(from.names.value_or("q,k,v"));
-    if (names.size() != 3) refuse("--names", "three names Q,K,V", quoted(*from.names));
+    if (names.size() != 3) refuse("--names", "three names Q,K,V", in_quotes(*from.names));
     for (const std::string& name : names) tensors_.push_back({&files_[0], name});
   }
   for (std::size_t i = 0; i < files_.size() && !one; ++i) tensors_.push_back({&files_[i], files_[i].names().front()});
@@ -104,9 +111,13 @@ io::entry inputs::describe(int tensor) const {
 }
 
 const io::array& inputs::load(int tensor) {
-  const place& at = tensors_[static_cast<std::size_t>(tensor)];
-  loaded_.push_back(at.file->load(at.name));
-  return loaded_.back();
+  place& at = tensors_[static_cast<std::size_t>(tensor)];
+  for (const place& other : tensors_) {
+    // Self-attention may name one tensor three times.
+    if (other.loaded != nullptr && other.file == at.file && other.name == at.name) at.loaded = other.loaded;
+  }
+  if (at.loaded == nullptr) at.loaded = &loaded_.emplace_back(at.file->load(at.name));
+  return *at.loaded;
 }
 
 bool inputs::has(const std::string& name) const { return files_.size() == 1 && files_[0].contains(name); }
@@ -122,7 +133,7 @@ const io::array& inputs::find(const std::string& argument, const std::string& na
   } else {
     std::string known = "the path of a .npy";
     if (files_.size() == 1) known = "a tensor of " + files_[0].path().string() + " or " + known;
-    refuse("--" + argument, known, quoted(name));
+    refuse(option_of(argument), known, in_quotes(name));
   }
   return loaded_.back();
 }
@@ -142,11 +153,12 @@ Integers call_options::integers(const std::string& argument, const std::string& 
   }
   if (!tensors.has(text) && !is_npy(text)) {
     const char* words = argument == "query_offset" ? "upper_left, lower_right, " : "";
-    refuse("--" + argument, std::string(words) + "a whole number, one per batch as a,b,.., or an int64 tensor", quoted(text));
+    refuse(option_of(argument), std::string(words) + "a whole number, one per batch as a,b,.., or an int64 tensor",
+           in_quotes(text));
   }
   const array_view view = tensors.find(argument, text).view();
   if (view.type != dtype::i64)
-    refuse("--" + argument, "an int64 or int32 tensor", std::string(name_of(view.type)) + tensors.origin(argument));
+    refuse(option_of(argument), "an int64 or int32 tensor", std::string(name_of(view.type)) + tensors.origin(argument));
   return Integers(tensor_view<const std::int64_t>(static_cast<const std::int64_t*>(view.data), view.shape, view.strides));
 }
 
@@ -168,11 +180,11 @@ call_options::call_options(const option_arguments& from, inputs& tensors) {
   if (from.bias) how_.bias = tensors.find("bias", *from.bias).view();
   if (from.scale) {
     how_.scale = parse_number<double>(*from.scale);
-    if (!how_.scale || !std::isfinite(*how_.scale)) refuse("--scale", "a finite number", quoted(*from.scale));
+    if (!how_.scale || !std::isfinite(*how_.scale)) refuse("--scale", "a finite number", in_quotes(*from.scale));
   }
   if (from.threads) {
     const auto threads = parse_number<int>(*from.threads);
-    if (!threads || *threads < 1) refuse("--threads", "a whole number from 1", quoted(*from.threads));
+    if (!threads || *threads < 1) refuse("--threads", "a whole number from 1", in_quotes(*from.threads));
     how_.threads = *threads;
   }
 }

@@ -20,6 +20,8 @@ class inputs {
  public:
   /// Opens the files and finds q, k and v in them; loads nothing. No paths: a source of masks in .npy files alone.
   explicit inputs(const input_arguments& from);
+  inputs(const inputs&) = delete;
+  inputs& operator=(const inputs&) = delete;
 
   /// q, k, v = 0, 1, 2, known from its header.
   io::entry describe(int tensor) const;
@@ -36,6 +38,7 @@ class inputs {
   struct place {
     const io::archive* file;
     std::string name;
+    const io::array* loaded = nullptr;
   };
 
   std::vector<io::archive> files_;

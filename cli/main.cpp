@@ -1,5 +1,6 @@
 // attend: the command. Exit codes: 0 done, 1 a check failed, 2 bad usage or input. Every error is one line on stderr.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -17,8 +18,10 @@ void print(const nlohmann::ordered_json& facts) {
 }
 
 std::string number(double value, int digits) {
+  // Whole numbers of moderate size read better without an exponent.
+  const bool whole = std::abs(value) >= std::pow(10.0, digits) && std::abs(value) < 1e9;
   char text[64];
-  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  whole ? std::snprintf(text, sizeof text, "%.0f", value) : std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;
 }
 
@@ -34,6 +37,15 @@ int refuse(const std::string& command, std::string problem) {
   std::replace_if(problem.begin(), problem.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   std::cerr << command << ": " << problem << '\n';
   return 2;
+}
+
+/// One line for what the parser did not accept.
+int refuse(const CLI::App& app, const CLI::ParseError& fault, int argc, char** argv) {
+  if (app.get_subcommands().empty()) {
+    return refuse("attend", std::string("expected run, check, plan or info, got ") + (argc > 1 ? argv[1] : "nothing"));
+  }
+  const std::string command = "attend " + app.get_subcommands().front()->get_name();
+  return refuse(command, std::string(fault.what()) + "; expected what " + command + " --help lists");
 }
 
 int execute(const CLI::App& app, const arguments& given) {
@@ -57,7 +69,7 @@ int main(int argc, char** argv) {
     return code;
   } catch (const CLI::ParseError& fault) {
     if (fault.get_exit_code() == 0) return app.exit(fault);
-    return refuse(command, std::string(fault.what()) + "; expected what attend --help lists");
+    return refuse(app, fault, argc, argv);
   } catch (const std::bad_alloc&) {
     return refuse(command, "not enough memory, expected room for the inputs and the result");
   } catch (const std::exception& fault) {

@@ -8,11 +8,13 @@ namespace attend::cli {
 
 roofline roofline::measure(dtype type, int threads) {
   roofline found;
-  found.fma = limits::fma_peak(type == dtype::f64 ? dtype::f64 : dtype::f32, threads);
-  found.read = limits::read_bandwidth(threads);
   found.threads = threads;
+  found.read = limits::read_bandwidth(threads);
+  found.measure_fma(type);
   return found;
 }
+
+void roofline::measure_fma(dtype type) { fma = limits::fma_peak(type == dtype::f64 ? dtype::f64 : dtype::f32, threads); }
 
 double roofline::least(double flops, double bytes) const { return std::max(flops / fma, bytes / read); }
 

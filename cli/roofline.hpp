@@ -14,6 +14,9 @@ struct roofline {
   /// Measures. Anything but f64 counts as f32.
   static roofline measure(dtype type, int threads);
 
+  /// Measures the multiply-add peak again.
+  void measure_fma(dtype type);
+
   /// Seconds: the larger of arithmetic at its peak and memory at its bandwidth.
   double least(double flops, double bytes) const;
   /// Which of the two that is.

@@ -123,8 +123,8 @@ TEST(refused, are_spans_and_sizes_beyond_63_bits) {
   EXPECT_TRUE(check(q, k, k, outputs{}, {})) << "2^61 elements of the query";
   const tensor_view<const float> wide(&one, {5, std::int64_t{1} << 57}, {0, 0}), rows(&one, {64, 8}, {0, 0});
   EXPECT_THROW(output_shape(rows, k, wide), argument_error) << "2^63 elements of the output";
-  const tensor_view<const float> many(&one, {std::int64_t{1} << 31, 1, 1, 8}, {0, 0, 0, 0}),
-      more(&one, {1, std::int64_t{1} << 31, 1, 1, 8}, {0, 0, 0, 0, 0});
+  const tensor_view<const float> many(&one, {std::int64_t{1} << 31, 1, 1, 8}, {0, 0, 0, 0});
+  const tensor_view<const float> more(&one, {std::int64_t{1} << 31, 1, 1, 1, 8}, {0, 0, 0, 0, 0});
   EXPECT_TRUE(check(more, many, many, outputs{}, {})) << "2^62 sequences";
 }
 

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -198,35 +198,51 @@ struct asked {
   }
 };
 
-TEST(an_interrupt, stops_the_call_and_nothing_after_it) {
-  for (const sizes& n : {many_items, split_items}) {
-    const auto x = make_inputs<float>(n);
-    const auto want = compute(x);
-    for (const int threads : {1, 3}) {
-      for (const int until : {0, 2}) {
-        asked question{.until = until};
-        EXPECT_THROW(compute(x, {.threads = threads, .interrupt = {&asked::stop, &question}}), interrupted) << n.to_string();
-        EXPECT_EQ(question.elsewhere, 0) << "asked on the calling thread alone";
-        EXPECT_TRUE(same_bits(compute(x, {.threads = threads}), want)) << n.to_string();
-      }
+/// One item after the other, each later than the last by more than the time between two questions.
+struct paced : executor {
+  void parallel_for(std::int64_t count, int, const body& run) override {
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(12));
+      run(i);
     }
+  }
+};
+
+/// Small, but several work items.
+const sizes few_items{.B = 1, .H = 5, .Hk = 5, .L = 20, .S = 30, .E = 8, .Ev = 8};
+
+TEST(an_interrupt, stops_the_call_and_nothing_after_it) {
+  const auto x = make_inputs<float>(few_items);
+  const auto want = compute(x);
+  paced slow;
+  for (const int until : {0, 1, 3}) {
+    asked question{.until = until};
+    EXPECT_THROW(compute(x, {.executor = &slow, .interrupt = {&asked::stop, &question}}), interrupted) << until;
+    EXPECT_EQ(question.times, until + 1) << "not asked again once it said yes";
+    EXPECT_EQ(question.elsewhere, 0);
+    EXPECT_TRUE(same_bits(compute(x), want));
   }
 }
 
 TEST(an_interrupt, that_never_asks_for_a_stop_changes_nothing) {
-  const auto x = make_inputs<float>(many_items);
+  const auto x = make_inputs<float>(few_items);
+  paced slow;
   asked question{.until = 1'000'000'000};
-  EXPECT_TRUE(same_bits(compute(x, {.threads = 2, .interrupt = {&asked::stop, &question}}), compute(x)));
+  EXPECT_TRUE(same_bits(compute(x, {.executor = &slow, .interrupt = {&asked::stop, &question}}), compute(x)));
   EXPECT_GT(question.times, 0);
-  EXPECT_EQ(question.elsewhere, 0);
 }
 
-TEST(an_interrupt, stops_a_call_on_the_executor_of_the_caller) {
-  const auto x = make_inputs<float>(many_items);
-  backwards mine;
-  asked question;
-  EXPECT_THROW(compute(x, {.threads = 2, .executor = &mine, .interrupt = {&asked::stop, &question}}), interrupted);
-  EXPECT_TRUE(same_bits(compute(x, {.executor = &mine}), compute(x)));
+TEST(an_interrupt, stops_a_long_call_on_the_pool) {
+  // Many items of a few milliseconds together: some are left when the first question comes.
+  const sizes n{.B = 1, .H = 16, .Hk = 4, .L = quick() ? 500 : 1500, .S = 1500, .E = 64, .Ev = 64};
+  const auto x = make_inputs<float>(n);
+  const auto want = compute(x);
+  for (const int threads : {1, 2}) {
+    asked question{.until = 0};
+    EXPECT_THROW(compute(x, {.threads = threads, .interrupt = {&asked::stop, &question}}), interrupted) << threads;
+    EXPECT_EQ(question.elsewhere, 0) << "asked on the calling thread alone";
+    EXPECT_TRUE(same_bits(compute(x, {.threads = threads}), want)) << threads;
+  }
 }
 
 }  // namespace

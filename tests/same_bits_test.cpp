@@ -96,9 +96,9 @@ TYPED_TEST(same_bits_of, prefill_at_once_or_in_pieces) {
       for (const std::int64_t piece : {1, 3, 64, 1, 100, 31, 1500}) {
         const std::int64_t rows = std::min(piece, n.L - first);
         if (rows <= 0) break;
-        how.query_offset = lower_right;  // the newest query at the newest key, with the keys so far
-        const auto now =
-            compute<TypeParam>(part(x.q, 2, first, rows), part(x.k, 2, 0, first + rows), part(x.v, 2, 0, first + rows), how);
+        how.query_offset = first;
+        const std::int64_t keys = std::max<std::int64_t>(first + rows, 5);  // those so far, the prefix at least
+        const auto now = compute<TypeParam>(part(x.q, 2, first, rows), part(x.k, 2, 0, keys), part(x.v, 2, 0, keys), how);
         EXPECT_TRUE(is_part(now.out, whole.out, 2, first)) << "rows from " << first << ", " << n.to_string();
         EXPECT_TRUE(is_part(now.lse, whole.lse, 2, first)) << "rows from " << first << ", " << n.to_string();
         first += rows;

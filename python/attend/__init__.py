@@ -122,6 +122,6 @@ def _dtype_name(dtype):
     if text.startswith("torch."):
         return text[len("torch."):]
     try:
-        return numpy.dtype(dtype).name
+        return text if dtype is None else numpy.dtype(dtype).name  # NumPy takes None for float64
     except TypeError:
-        return text  # refused below by its name
+        return text  # refused by its name

@@ -18,6 +18,7 @@ struct known_names {
   nb::object float32 = nb::module_::import_("numpy").attr("dtype")("float32");
   nb::object float64 = nb::module_::import_("numpy").attr("dtype")("float64");
   nb::object torch = nb::str("torch");
+  nb::object exchange_api = nb::str("__dlpack_c_exchange_api__");
   nb::object max_version = nb::make_tuple(static_cast<int>(dlpack::major_version), static_cast<int>(dlpack::minor_version));
   nb::object tensor_class;  // torch's, once the caller has imported it
 };
@@ -93,6 +94,17 @@ std::string utf8(PyObject* made) {
 std::string take_python_error() {
   nb::python_error error;
   return utf8(PyObject_Str(error.value().ptr()));
+}
+
+/// The producer's own exchange functions of version 1, where its type has them.
+const dlpack::exchange_api* exchange_api_of(nb::handle object) {
+  PyObject* found = PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())), known->exchange_api.ptr());
+  if (!found) PyErr_Clear();
+  nb::object capsule = nb::steal(found);
+  if (!found || !PyCapsule_IsValid(found, "dlpack_exchange_api")) return nullptr;
+  const auto* api = static_cast<const dlpack::exchange_api*>(PyCapsule_GetPointer(found, "dlpack_exchange_api"));
+  while (api && api->major > dlpack::major_version) api = api->previous;
+  return api && api->major == dlpack::major_version && api->export_managed ? api : nullptr;
 }
 
 nb::tuple as_tuple(const extents& shape) {
@@ -223,44 +235,52 @@ void borrowed_array::read_dlpack() {
     throw argument_error(std::string(name_), "a tensor that requires no gradient",
                          "one that does; attend.torch is for those, or call detach()");
   }
+  if (const dlpack::exchange_api* direct = exchange_api_of(object_)) {
+    dlpack::managed_tensor_versioned* managed = nullptr;
+    if (direct->export_managed(object_.ptr(), &managed) != 0) refuse_export(take_python_error());
+    return take(managed);
+  }
   nb::object capsule;
   try {
     capsule = object_.attr("__dlpack__")(nb::arg("max_version") = known->max_version);
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) {
-      throw argument_error(std::string(name_), "an array whose memory can be read in place",
-                           type_text(object_) + " (" + utf8(PyObject_Str(error.value().ptr())) + ")");
-    }
+    if (!error.matches(PyExc_TypeError)) refuse_export(utf8(PyObject_Str(error.value().ptr())));
   }
   if (!capsule.is_valid()) {  // a producer from before DLPack 1.0 knows no max_version
     PyObject* made = PyObject_CallMethod(object_.ptr(), "__dlpack__", nullptr);
-    if (!made) {
-      throw argument_error(std::string(name_), "an array whose memory can be read in place",
-                           type_text(object_) + " (" + take_python_error() + ")");
-    }
+    if (!made) refuse_export(take_python_error());
     capsule = nb::steal(made);
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
-    take<dlpack::managed_tensor_versioned>(capsule, "used_dltensor_versioned");
+    take_capsule<dlpack::managed_tensor_versioned>(capsule, "used_dltensor_versioned");
   } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
-    take<dlpack::managed_tensor>(capsule, "used_dltensor");
+    take_capsule<dlpack::managed_tensor>(capsule, "used_dltensor");
   } else {
     const char* label = PyCapsule_CheckExact(capsule.ptr()) ? PyCapsule_GetName(capsule.ptr()) : nullptr;
     throw argument_error(std::string(name_), "a DLPack capsule that nobody has used", label ? label : type_text(capsule));
   }
 }
 
+void borrowed_array::refuse_export(const std::string& reason) const {
+  throw argument_error(std::string(name_), "an array whose memory can be read in place",
+                       type_text(object_) + " (" + reason + ")");
+}
+
 template <class Managed>
-void borrowed_array::take(nb::handle capsule, const char* used_name) {
+void borrowed_array::take_capsule(nb::handle capsule, const char* used_name) {
   auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr())));
   if (!managed || PyCapsule_SetName(capsule.ptr(), used_name) != 0) throw nb::python_error();
-  // From here on the tensor is ours, and the deleter is called once whatever follows.
+  take(managed);
+}
+
+/// From here on the tensor is ours, and its deleter is called once, whatever follows.
+template <class Managed>
+void borrowed_array::take(Managed* managed) {
   managed_ = managed;
   deleter_ = [](void* taken) {
     auto* mine = static_cast<Managed*>(taken);
     if (mine->deleter) mine->deleter(mine);
   };
-  writable_ = true;
   if constexpr (requires { managed->flags; }) {
     if (managed->major != dlpack::major_version) {
       throw argument_error(std::string(name_), "DLPack of version 1", "version " + std::to_string(managed->major));
@@ -268,7 +288,7 @@ void borrowed_array::take(nb::handle capsule, const char* used_name) {
     writable_ = (managed->flags & dlpack::flag_read_only) == 0;
   } else {
     // Without a version nothing says whether writing is allowed, and JAX's arrays are immutable.
-    writable_ = !nb::hasattr(object_, "__array_namespace__") || is_torch(object_);
+    writable_ = !nb::hasattr(object_, "__array_namespace__");
   }
   read_content(&managed->content);
 }

@@ -56,8 +56,11 @@ class borrowed_array {
  private:
   void read_buffer();
   void read_dlpack();
+  [[noreturn]] void refuse_export(const std::string& reason) const;
   template <class Managed>
-  void take(nb::handle capsule, const char* used_name);
+  void take_capsule(nb::handle capsule, const char* used_name);
+  template <class Managed>
+  void take(Managed* managed);
   void read_content(const void* content);
   void check_extent() const;
   void release() noexcept;

@@ -49,4 +49,18 @@ struct managed_tensor_versioned {
   tensor content;
 };
 
+/// "dlpack_exchange_api", DLPack 1.3: the same export as `__dlpack__`, without Python in between. A producer's type holds it as
+/// `__dlpack_c_exchange_api__`; later major versions lead to earlier ones through `previous`.
+struct exchange_api {
+  std::uint32_t major;
+  std::uint32_t minor;
+  const exchange_api* previous;
+  int (*allocate)(tensor* prototype, managed_tensor_versioned** out, void* context,
+                  void (*fail)(void*, const char*, const char*));
+  int (*export_managed)(void* py_object, managed_tensor_versioned** out);  ///< 0, or -1 with Python's error set
+  int (*import_managed)(managed_tensor_versioned* managed, void** py_object);
+  int (*view)(void* py_object, tensor* out);
+  int (*current_stream)(std::int32_t device_type, std::int32_t device_id, void** out);
+};
+
 }  // namespace attend::python::dlpack

@@ -29,12 +29,13 @@ NB_MODULE(_core, module) {
   python::prepare_calls();
   nb::register_exception_translator(&translate);
 
-  module.def("attention", &python::attention);
+  // None is a value like any other here: the messages about it are ours.
+  module.def("attention", &python::attention, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg());
   module.def("scaled_dot_product_attention", &python::scaled_dot_product_attention, nb::arg().none(), nb::arg().none(),
              nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none());
-  module.def("plan", &python::plan);
+  module.def("plan", &python::plan, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg());
   module.def("info", &python::info);
-  module.def("set_num_threads", &python::set_thread_count);
+  module.def("set_num_threads", &python::set_thread_count, nb::arg().none());
   module.def("version", [] { return nb::str(attend::version().data(), attend::version().size()); });
   python::define_limits(module);
 }

@@ -50,6 +50,8 @@ std::string printable(std::string_view text) {
   return line;
 }
 
+std::string in_quotes(std::string_view text) { return std::string("'").append(text).append("'"); }
+
 input_file::input_file(const fs::path& path) : path_(path) {
   // Opening a pipe without a writer would wait for ever: O_NONBLOCK does not, and has no effect on regular files.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);

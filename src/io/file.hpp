@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "attend/io.hpp"
 
@@ -12,6 +13,9 @@ namespace attend::io::detail {
 
 /// Text that fits one line of a terminal: control characters escaped, long text cut.
 std::string printable(std::string_view text);
+
+/// 'text'
+std::string in_quotes(std::string_view text);
 
 /// A regular file, open for reading.
 class input_file {

@@ -32,7 +32,7 @@ class header_parser {
       const std::string key = string("a key");
       expect(':');
       bool& seen = key == "descr" ? descr : key == "fortran_order" ? order : key == "shape" ? shape : unknown(key);
-      if (seen) fail("'" + key + "' twice", "each key once");
+      if (seen) fail(in_quotes(key) + " twice", "each key once");
       seen = true;
       if (key == "descr") header.type = parse_descr();
       if (key == "fortran_order") header.fortran_order = boolean();
@@ -45,7 +45,7 @@ class header_parser {
     skip_blanks();
     if (at_ != text_.size()) fail("text after the dictionary", "blanks alone");
     for (const auto& [seen, key] : {std::pair{descr, "descr"}, {order, "fortran_order"}, {shape, "shape"}}) {
-      if (!seen) fail("no '" + std::string(key) + "'", "the keys descr, fortran_order and shape");
+      if (!seen) fail("no " + in_quotes(key), "the keys descr, fortran_order and shape");
     }
     return header;
   }
@@ -56,7 +56,7 @@ class header_parser {
   }
 
   [[noreturn]] bool& unknown(const std::string& key) const {
-    fail("key '" + key + "'", "descr, fortran_order and shape alone");
+    fail("key " + in_quotes(key), "descr, fortran_order and shape alone");
   }
 
   void skip_blanks() {
@@ -70,10 +70,10 @@ class header_parser {
     return true;
   }
 
-  std::string here() const { return at_ == text_.size() ? "its end" : "'" + std::string(text_.substr(at_, 12)) + "'"; }
+  std::string here() const { return at_ == text_.size() ? "its end" : in_quotes(text_.substr(at_, 12)); }
 
   void expect(char c) {
-    if (!accept(c)) fail(here(), std::string("'") + c + "'");
+    if (!accept(c)) fail(here(), in_quotes({&c, 1}));
   }
 
   std::string string(const std::string& what) {
@@ -82,7 +82,7 @@ class header_parser {
     const std::size_t end = quote == '\'' || quote == '"' ? text_.find(quote, at_ + 1) : std::string_view::npos;
     if (end == std::string_view::npos) fail(here(), what + " in quotes");
     std::string value(text_.substr(at_ + 1, end - at_ - 1));
-    if (value.find('\\') != std::string::npos) fail("'" + value + "'", what + " without escapes");
+    if (value.find('\\') != std::string::npos) fail(in_quotes(value), what + " without escapes");
     at_ = end + 1;
     return value;
   }
@@ -152,7 +152,7 @@ class header_parser {
       if (type != one.code) continue;
       return {std::string(one.name), one.bits, one.dtype, ordered && descr[0] == '>' && one.bits > 8};
     }
-    fail("descr '" + descr + "'", "'<f4', '<f8', '|b1', '<i4' or '<i8'");
+    fail("descr " + in_quotes(descr), "'<f4', '<f8', '|b1', '<i4' or '<i8'");
   }
 
   const std::filesystem::path& path_;

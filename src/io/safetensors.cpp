@@ -60,7 +60,7 @@ class header_events : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& key) override {
     if (place_ == place::header) {
-      if (key.find('\0') != std::string::npos) fail("a NUL in the name '" + key + "'", "a name without");
+      if (key.find('\0') != std::string::npos) fail("a NUL in the name " + in_quotes(key), "a name without");
       if (key == metadata_key ? seen_metadata_ : entries_.contains(key)) refuse("twice in the header", "each name once", key);
       tensor_ = key;
       if (key == metadata_key) {
@@ -70,15 +70,15 @@ class header_events : public nlohmann::json_sax<nlohmann::json> {
         entry_ = &entries_[key];
       }
     } else if (place_ == place::metadata) {
-      if (!metadata_keys_.insert(key).second) fail("'" + key + "' twice", "each key once");
+      if (!metadata_keys_.insert(key).second) fail(in_quotes(key) + " twice", "each key once");
     } else {
       field_ = key == "dtype"          ? field::dtype
                : key == "shape"        ? field::shape
                : key == "data_offsets" ? field::offsets
                                        : field::none;
-      if (field_ == field::none) fail("'" + key + "'", "dtype, shape and data_offsets alone");
+      if (field_ == field::none) fail(in_quotes(key), "dtype, shape and data_offsets alone");
       bool& seen = seen_[static_cast<std::size_t>(field_)];
-      if (seen) fail("'" + key + "' twice", "each key once");
+      if (seen) fail(in_quotes(key) + " twice", "each key once");
       seen = true;
     }
     return true;
@@ -133,7 +133,7 @@ class header_events : public nlohmann::json_sax<nlohmann::json> {
     if (place_ != place::tensor || field_ != field::dtype) unexpected("a string");
     const auto* type =
         std::find_if(known_types.begin(), known_types.end(), [&](const known_type& one) { return one.code == value; });
-    if (type == known_types.end()) fail("unknown dtype '" + value + "'", "one of the format's, such as F32");
+    if (type == known_types.end()) fail("unknown dtype " + in_quotes(value), "one of the format's, such as F32");
     entry_->header.type = {std::string(type->name), type->bits, type->dtype, false};
     return true;
   }

@@ -20,7 +20,7 @@ struct few_queries {
 
   struct scratch {
     T *queries, *scores, *bias, *packed_k, *packed_v;
-    const T **k_rows, **v_rows;
+    const T **k_rows, **v_rows, **next_k_rows, **next_v_rows;
     std::int64_t bytes;
   };
   static scratch scratch_of(void* memory, const scratch_shape& shape) {
@@ -30,6 +30,8 @@ struct few_queries {
     s.scores = a.take<T>(rows * tile_keys);
     s.k_rows = a.take<const T*>(tile_keys);
     s.v_rows = a.take<const T*>(tile_keys);
+    s.next_k_rows = a.take<const T*>(tile_keys);
+    s.next_v_rows = a.take<const T*>(tile_keys);
     s.bias = a.take<T>(shape.has_bias ? tile_keys : 0);
     s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
     s.packed_v = a.take<T>(shape.pack_v ? tile_keys * shape.value_width : 0);
@@ -89,10 +91,16 @@ struct few_queries {
     for (int r = 0; r < Rows; ++r) S::store_sums(scores + r * tile_keys, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
   }
 
+  /// Asks for a row that is needed soon: while keys are at work, memory delivers values, and the other way round.
+  [[gnu::always_inline]] static inline void prefetch_row(const T* row, std::int64_t columns) {
+    for (std::int64_t d = 0; d < columns; d += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(row + d);
+  }
+
   static void score_tile(const block_job& job, const scratch& s, int count) {
     for (int j = count; j % 4 != 0; ++j) s.k_rows[j] = s.k_rows[count - 1];  // the last group repeats a key
     const std::int64_t query_step = padded_columns(job.width);
     for (int j = 0; j < count; j += 4) {
+      for (int i = j; !job.pack_v && i < j + 4 && i < count; ++i) prefetch_row(s.v_rows[i], job.value_width);
       int r = 0;
       for (; r + S::few_rows <= job.lanes.count; r += S::few_rows) {
         score_keys<S::few_rows>(s.k_rows + j, s.queries + r * query_step, job.width, s.scores + r * tile_keys + j);
@@ -142,7 +150,7 @@ struct few_queries {
   /// vector, which V must not be read past.
   template <int Rows, int Vectors, bool marked>
   static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, int rest, const T* rescale, T* out,
-                            std::int64_t out_step) {
+                            std::int64_t out_step, const T* const* next_k_rows, std::int64_t next_width) {
     V sum[Rows][Vectors];
     for (int r = 0; r < Rows; ++r) {
       for (int c = 0; c < Vectors; ++c) sum[r][c] = S::set(0);
@@ -159,6 +167,7 @@ struct few_queries {
       for (int j = 0; j < count; ++j) {
         V value[Vectors];
         for (int c = 0; c < Vectors; ++c) value[c] = S::load(v_rows[j] + column + c * width);
+        if (next_k_rows) prefetch_row(next_k_rows[j], next_width);
         step(j, value);
       }
     } else {
@@ -178,41 +187,43 @@ struct few_queries {
   }
 
   template <int Vectors, bool marked>
-  static void value_rows(const block_job& job, const scratch& s, int count, std::int64_t column, const T* rescale, T* out) {
+  static void value_rows(const block_job& job, const scratch& s, int count, std::int64_t column, const T* rescale, T* out,
+                         const T* const* next_k_rows) {
     const std::int64_t out_step = padded_columns(job.value_width), left = job.value_width - column - (Vectors - 1) * width;
     const int rest = left < width ? static_cast<int>(left) : width;
+    const auto ahead = [&](int r) { return r == 0 && column == 0 ? next_k_rows : nullptr; };  // once per tile
     int r = 0;
     for (; r + S::few_rows <= job.lanes.count; r += S::few_rows) {
       value_columns<S::few_rows, Vectors, marked>(s.v_rows, s.scores + r * tile_keys, count, column, rest, rescale + r,
-                                                  out + r * out_step + column, out_step);
+                                                  out + r * out_step + column, out_step, ahead(r), job.width);
     }
     for (; r < job.lanes.count; ++r) {
       value_columns<1, Vectors, marked>(s.v_rows, s.scores + r * tile_keys, count, column, rest, rescale + r, out + r * out_step + column,
-                                        out_step);
+                                        out_step, ahead(r), job.width);
     }
   }
 
   template <bool marked>
-  static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out) {
+  static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out, const T* const* next_k_rows) {
     std::int64_t column = 0;
     const std::int64_t columns = padded_columns(job.value_width);
     for (; column + S::few_vectors * width <= columns; column += S::few_vectors * width) {
-      value_rows<S::few_vectors, marked>(job, s, count, column, rescale, out);
+      value_rows<S::few_vectors, marked>(job, s, count, column, rescale, out, next_k_rows);
     }
     if (S::few_vectors > 4 && column + 4 * width <= columns) {
-      value_rows<4, marked>(job, s, count, column, rescale, out);
+      value_rows<4, marked>(job, s, count, column, rescale, out, next_k_rows);
       column += 4 * width;
     }
     if (column + 2 * width <= columns) {
-      value_rows<2, marked>(job, s, count, column, rescale, out);
+      value_rows<2, marked>(job, s, count, column, rescale, out, next_k_rows);
       column += 2 * width;
     }
-    if (column < columns) value_rows<1, marked>(job, s, count, column, rescale, out);
+    if (column < columns) value_rows<1, marked>(job, s, count, column, rescale, out, next_k_rows);
   }
 
   template <bool marked>
   static void fold_keys(const block_job& job, std::int64_t begin, std::int64_t end, const sums& result) {
-    const scratch s = scratch_of(job);
+    scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     T rescale[rows];
     for (std::int64_t i = 0; i < job.lanes.count * padded_columns(job.value_width); ++i) result.out[i] = 0;
@@ -220,17 +231,36 @@ struct few_queries {
       result.maximum[r] = -infinity<T>;
       result.denominator[r] = 0;
     }
-    for (std::int64_t first = begin; first < end; first += tile_keys) {
-      const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
-      const tile_class kind = classify(bounds, first, first + count);
-      if (kind == tile_class::skip) continue;
-      key_rows(job, first, count, s.k_rows, s.v_rows, s.packed_k, s.packed_v);
+    const auto keys_from = [end](std::int64_t first) { return end - first < tile_keys ? static_cast<int>(end - first) : tile_keys; };
+    const auto next_tile = [&](std::int64_t first) {
+      while (first < end && classify(bounds, first, first + keys_from(first)) == tile_class::skip) first += tile_keys;
+      return first;
+    };
+    std::int64_t first = next_tile(begin);
+    if (first < end) key_rows(job.keys, first, keys_from(first), s.k_rows, s.v_rows);
+    while (first < end) {
+      const int count = keys_from(first);
+      const std::int64_t following = next_tile(first + tile_keys);
+      if (following < end) key_rows(job.keys, following, keys_from(following), s.next_k_rows, s.next_v_rows);
+      const bool ahead = following < end && keys_from(following) == tile_keys && !job.pack_k;
+
+      if (job.pack_k) gather_rows(s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
+      if (job.pack_v) gather_rows(s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
       score_tile(job, s, count);
+      const bool partial_tile = classify(bounds, first, first + count) == tile_class::partial;
       for (int r = 0; r < job.lanes.count; ++r) {
-        mask_row(job, s, r, first, count, kind == tile_class::partial);
+        mask_row(job, s, r, first, count, partial_tile);
         rescale[r] = softmax_row<marked>(s.scores + r * tile_keys, count, result.maximum[r], result.denominator[r]);
       }
-      value_tile<marked>(job, s, count, rescale, result.out);
+      value_tile<marked>(job, s, count, rescale, result.out, ahead ? s.next_k_rows : nullptr);
+
+      first = following;
+      const T** const k_rows = s.k_rows;
+      const T** const v_rows = s.v_rows;
+      s.k_rows = s.next_k_rows;
+      s.v_rows = s.next_v_rows;
+      s.next_k_rows = k_rows;
+      s.next_v_rows = v_rows;
     }
   }
 

@@ -63,6 +63,12 @@ struct forward {
     }
   }
 
+  static void read_rows(const block_job& job, const scratch& s, std::int64_t first, int count) {
+    key_rows(job.keys, first, count, s.k_rows, s.v_rows);
+    if (job.pack_k) gather_rows(s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
+    if (job.pack_v) gather_rows(s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
+  }
+
   /// scores[r][lane] = k_rows[r] . q[lane] for `Rows` keys and micro_vectors vectors of lanes.
   template <int Rows>
   static void score_rows(const T* const* k_rows, const T* queries, std::int64_t width_, T* scores) {
@@ -209,7 +215,7 @@ struct forward {
       const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
       const tile_class kind = classify(bounds, first, first + count);
       if (kind == tile_class::skip) continue;
-      key_rows(job, first, count, s.k_rows, s.v_rows, s.packed_k, s.packed_v);
+      read_rows(job, s, first, count);
       score_tile(job, s, count);
       mask_tile(job, s, first, count, kind == tile_class::partial);
       softmax_tile<marked>(s.scores, count, result.maximum, result.denominator, rescale);
@@ -270,7 +276,7 @@ struct forward {
       if (kind == tile_class::skip) {
         for (int i = 0; i < count * lanes; ++i) s.scores[i] = 0;
       } else {
-        key_rows(job, first, count, s.k_rows, s.v_rows, s.packed_k, s.packed_v);
+        read_rows(job, s, first, count);
         score_tile(job, s, count);
         mask_tile(job, s, first, count, kind == tile_class::partial);
         for (int i = 0; i < count * lanes; i += width) {

@@ -1,10 +1,10 @@
 // What both kernels do around a tile: rows of keys and values, and which lanes see which key.
 
-/// Row pointers of the keys [first, first + count), gathered into `packed` where columns are not adjacent.
+/// Row pointers of the keys [first, first + count).
 template <class T>
-static void key_rows(const block_job& job, std::int64_t first, int count, const T** k_rows, const T** v_rows, T* packed_k, T* packed_v) {
+static void key_rows(const key_source& keys, std::int64_t first, int count, const T** k_rows, const T** v_rows) {
   for (int done = 0; done < count;) {
-    const key_run run = job.keys.run(job.keys, first + done);
+    const key_run run = keys.run(keys, first + done);
     const int some = run.count < count - done ? static_cast<int>(run.count) : count - done;
     for (int i = 0; i < some; ++i) {
       k_rows[done + i] = static_cast<const T*>(run.k) + i * run.k_step;
@@ -12,14 +12,15 @@ static void key_rows(const block_job& job, std::int64_t first, int count, const 
     }
     done += some;
   }
-  const auto gather = [count](const T** rows, T* packed, std::int64_t width, std::int64_t column) {
-    for (int i = 0; i < count; ++i, packed += width) {
-      for (std::int64_t d = 0; d < width; ++d) packed[d] = rows[i][d * column];
-      rows[i] = packed;
-    }
-  };
-  if (job.pack_k) gather(k_rows, packed_k, job.width, job.keys.k_column);
-  if (job.pack_v) gather(v_rows, packed_v, job.value_width, job.keys.v_column);
+}
+
+/// Where columns are not adjacent, gathers a tile's rows into `packed` and points there.
+template <class T>
+static void gather_rows(const T** rows, int count, std::int64_t width, std::int64_t column, T* packed) {
+  for (int i = 0; i < count; ++i, packed += width) {
+    for (std::int64_t d = 0; d < width; ++d) packed[d] = rows[i][d * column];
+    rows[i] = packed;
+  }
 }
 
 /// One word per key, one bit per lane: set where intervals and the boolean mask allow the pair. Lanes past the count stay 0.

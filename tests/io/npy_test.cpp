@@ -82,7 +82,7 @@ TEST_F(npy_file, whose_header_is_wrong_is_refused) {
       {with("(2, 3)", "(2, 3"), "shape"},
       {with("(2, 3)", "(6)"), "a tuple"},
       {with("(2, 3)", "(2 3)"), "','"},
-      {with("}", ""), "'}'"},
+      {with("}", ""), "a key in quotes"},
       {with("}", "} x"), "blanks alone"},
       {with("'<f4'", "[('a', '<f4')]"), "structured"},
       {with("<f4", "<f3"), "'<f3'"},

@@ -125,11 +125,14 @@ def test_quick_run_gives_json_and_markdown(tmp_path, bench):
     readme.write_text(f"before\n{bench['report'].BEGIN}\nold\n{bench['report'].END}\nafter\n")
     result["case"]["headline"] = True
     bench["report"].update_readme(readme, report)
+    assert bench["report"].has_marks(readme) and not bench["report"].has_marks(text)
     new = readme.read_text()
     assert new.startswith("before\n") and new.endswith("\nafter\n") and "old" not in new and result["case"]["name"] in new
 
 
-@pytest.mark.parametrize(("arguments", "name"), [(["--filter", "no such case"], "--filter"), (["--rounds", "0"], "--rounds")])
-def test_wrong_options_exit_with_2_and_name_the_option(arguments, name):
-    done = run(*arguments)
-    assert done.returncode == 2 and name in done.stderr and not done.stdout
+@pytest.mark.parametrize(
+    ("option", "value"), [("--filter", "no such case"), ("--rounds", 0), ("--from", "no.json"), ("--json", "no/folder.json")]
+)
+def test_wrong_options_exit_with_2_and_name_the_option(option, value):
+    done = run(option, value)
+    assert done.returncode == 2 and option in done.stderr and not done.stdout

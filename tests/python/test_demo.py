@@ -36,7 +36,8 @@ def test_what_to_try_next_works(line, tmp_path):
 
 
 def test_a_layer_over_its_bound_fails_the_demo(monkeypatch, capsys):
-    facts = {"passed": False, "largest_error": 1.0, "bound": 2e-6, "milliseconds": 1.0, "fraction_of_limit": 0.5}
+    facts = {"passed": False, "largest_error": 1.0, "bound": 2e-6, "milliseconds": 1.0, "flops": 1.0, "bytes": 1.0}
+    facts["limits"] = {"fma_flops_per_second": 1e9, "read_bytes_per_second": 1e9}
     monkeypatch.setattr(demo, "find_command", lambda: "attend")
     monkeypatch.setattr(demo, "check", lambda command, layer: facts)
     assert demo.main() == 1

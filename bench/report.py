@@ -71,31 +71,40 @@ def row(values) -> str:
     ).rstrip()
 
 
-def heading() -> str:
-    return row([title for title, _ in COLUMNS])
+def lines(result: dict) -> list[str]:
+    """One result on the terminal: its row, and who was wrong."""
+    wrong = result["errors"].keys() - result["times"].keys()
+    errors = {name: "not finite" if result["errors"][name] is None else f"{result['errors'][name]:.3g}" for name in sorted(wrong)}
+    notes = [f"  wrong, not timed: {name}, error {error} times the bound" for name, error in errors.items()]
+    return [row(cells(result)), *notes]
 
 
 def summary(report: dict) -> str:
     """What the figures hold for: machine, versions, limits, rounds."""
-    machine = report["machine"]
+    machine, rounds = report["machine"], report["rounds"]
     limits, versions = machine["limits"], machine["versions"]
     peers = "".join(f", {name} {version}" for name, version in versions.items() if name == "PyTorch")
     return (
         f"{machine['processor']}, {limits['isa']}, {machine['threads']} threads at {limits['clock'] * 1e-9:.1f} GHz; "
         f"limits {limits['fma_f32'] * 1e-9:.0f} GF/s float32, {limits['fma_f64'] * 1e-9:.0f} GF/s float64, "
-        f"{limits['read'] * 1e-9:.0f} GB/s read; attend {versions['attend']}{peers}; {report['rounds']} rounds, medians"
+        f"{limits['read'] * 1e-9:.0f} GB/s read; attend {versions['attend']}{peers}; medians of {rounds} {'round' if rounds == 1 else 'rounds'}"
     )
+
+
+def heading(report: dict) -> str:
+    """What stands above the rows on the terminal."""
+    return f"{summary(report)}\n{row([title for title, _ in COLUMNS])}"
 
 
 def markdown(report: dict, headline_only: bool = False) -> str:
     """The results as a Markdown table, followed by what they hold for."""
-    lines = ["| work | dtype | ms | rate | of the limit | × PyTorch |", "|---|---|--:|--:|--:|--:|"]
+    text = ["| work | dtype | ms | rate | of the limit | × PyTorch |", "|---|---|--:|--:|--:|--:|"]
     for result in report["results"]:
         if headline_only and not result["case"]["headline"] or not result["times"].get("attend"):
             continue
         name, dtype, time, _, speed, fraction, _, ratio = cells(result)
-        lines.append(f"| {name} | {dtype} | {time} | {speed} | {fraction} | {ratio.partition(' ')[0]} |")
-    return "\n".join([*lines, "", f"{summary(report)}.", ""])
+        text.append(f"| {name} | {dtype} | {time} | {speed} | {fraction} | {ratio.partition(' ')[0]} |")
+    return "\n".join([*text, "", f"{summary(report)}.", ""])
 
 
 def has_marks(path: Path) -> bool:

@@ -101,7 +101,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     parser.add_argument("--update-readme", action="store_true", help="write the headline rows between the marks in README.md")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="stored", help="measure nothing, take the JSON of an earlier run")
+    parser.add_argument("--from", type=Path, metavar="FILE", dest="stored", help="show the JSON of an earlier run instead")
     options = parser.parse_args()
     # What would fail after minutes of measuring fails now.
     for name in ("json", "markdown"):
@@ -130,15 +130,11 @@ def run(options: argparse.Namespace, cases: list[Case]) -> dict:
         "quick": options.quick,
         "results": [],
     }
-    print(report.summary(result))
-    print(report.heading(), flush=True)
+    print(report.heading(result), flush=True)
     for case in cases:
         one = measure(case, contenders, options.threads, options.rounds, 2e-3 if options.quick else 2e-2)
         result["results"].append(one)
-        print(report.row(report.cells(one)), flush=True)
-        for name in one["errors"].keys() - one["times"].keys():
-            error = one["errors"][name]
-            print(f"  wrong, not timed: {name} is {error or math.inf:.3g} times the bound away from float64", flush=True)
+        print("\n".join(report.lines(one)), flush=True)
     result["machine"]["limits"] = machine.measure_again(result["machine"]["limits"], options.threads)
     return result
 
@@ -152,7 +148,11 @@ def main() -> int:
     if not cases:
         print(f"bench: --filter: expected part of a case's name, got {options.filter!r}", file=sys.stderr)
         return 2
-    result = json.loads(options.stored.read_text()) if options.stored else run(options, cases)
+    if options.stored:
+        result = json.loads(options.stored.read_text())
+        print("\n".join([report.heading(result), *(line for one in result["results"] for line in report.lines(one))]))
+    else:
+        result = run(options, cases)
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     if options.markdown:

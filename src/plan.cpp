@@ -16,6 +16,11 @@ namespace {
 // partial results stays at this many, whatever the number of keys.
 constexpr std::int64_t enough_items = 64;
 
+/// Whether kernels may read rows where they lie: columns adjacent, elements aligned.
+bool readable_in_place(const operand& x, std::int64_t columns) noexcept {
+  return (x.column == 1 || columns <= 1) && reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(size_of(x.type)) == 0;
+}
+
 }  // namespace
 
 block_place place_of(const problem& p, const route& r, std::int64_t block) noexcept {
@@ -48,7 +53,7 @@ route choose_route(const problem& p) {
                               : "many rows share a key/value head: lanes are queries";
   r.choice = choose_kernel(r.op, p.type);
   r.weights_choice = choose_kernel(operation::forward, p.type);
-  r.shape = {p.width, p.value_width, p.k.column != 1 && p.width > 1, p.v.column != 1 && p.value_width > 1, static_cast<bool>(p.bias)};
+  r.shape = {p.width, p.value_width, !readable_in_place(p.k, p.width), !readable_in_place(p.v, p.value_width), static_cast<bool>(p.bias)};
 
   const kernel& k = *r.choice.entry;
   r.lane_blocks = (r.rows + k.lanes - 1) / k.lanes;

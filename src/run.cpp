@@ -212,8 +212,8 @@ class runner {
         const std::int64_t row = at.first_row + lane;
         void* const to = row_pointer(p_.batch, p_.lse, at.sequence, at.kv_head * p_.group + row % p_.group, row / p_.group);
         const double lse = denominator[lane] == 0 ? -std::numeric_limits<double>::infinity() : maximum[lane] + std::log(denominator[lane]);
-        if (p_.type == dtype::f32) *static_cast<float*>(to) = static_cast<float>(lse);
-        else *static_cast<double*>(to) = lse;
+        const float single = static_cast<float>(lse);
+        std::memcpy(to, p_.type == dtype::f32 ? static_cast<const void*>(&single) : &lse, static_cast<std::size_t>(size_of(p_.type)));
       }
     }
     if (p_.weights) weights(job, at, maximum, denominator);

@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "python_objects.hpp"
+
 namespace attend::python {
 namespace {
 

@@ -1,51 +1,16 @@
 #include "arrays.hpp"
 
+#include <bit>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "dlpack.hpp"
+#include "python_objects.hpp"
 
 namespace attend::python {
 namespace {
 
 using kind = element_type::kind;
-
-struct known_names {
-  nb::object ndarray = nb::module_::import_("numpy").attr("ndarray");
-  nb::object masked_array = nb::module_::import_("numpy.ma").attr("MaskedArray");
-  nb::object empty = nb::module_::import_("numpy").attr("empty");
-  nb::object float32 = nb::module_::import_("numpy").attr("dtype")("float32");
-  nb::object float64 = nb::module_::import_("numpy").attr("dtype")("float64");
-  nb::object torch = nb::str("torch");
-  nb::object exchange_api = nb::str("__dlpack_c_exchange_api__");
-  nb::object max_version = nb::make_tuple(static_cast<int>(dlpack::major_version), static_cast<int>(dlpack::minor_version));
-  nb::object tensor_class;  // torch's, once the caller has imported it
-};
-
-// Lives as long as the process: there is no order in which a module may drop such references.
-known_names* known = nullptr;
-
-bool is_instance_of(nb::handle object, const nb::object& type) {
-  return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr())) != 0;
-}
-
-bool is_numpy(nb::handle object) { return is_instance_of(object, known->ndarray); }
-
-/// Whoever has a torch tensor has imported torch: it is never imported here.
-bool is_torch(nb::handle object) {
-  if (!known->tensor_class.is_valid()) {
-    PyObject* torch = PyDict_GetItemWithError(PyImport_GetModuleDict(), known->torch.ptr());
-    if (!torch) {
-      PyErr_Clear();
-      return false;
-    }
-    nb::object tensor = nb::getattr(torch, "Tensor", nb::none());
-    if (!PyType_Check(tensor.ptr())) return false;
-    known->tensor_class = std::move(tensor);
-  }
-  return is_instance_of(object, known->tensor_class);
-}
 
 /// The buffer protocol's letters for a native element type; anything else is `other`.
 element_type element_of_format(const char* format, std::int64_t bytes) {
@@ -63,59 +28,30 @@ element_type element_of(const dlpack::data_type& type) {
   const std::int64_t bytes = type.bits / 8;
   if (type.lanes != 1 || type.bits % 8 != 0 || bytes == 0) return {kind::other, 1};
   switch (type.code) {
-    case dlpack::code_int: return {kind::signed_integer, bytes};
-    case dlpack::code_uint: return {kind::unsigned_integer, bytes};
+    case dlpack::code_int: return {std::has_single_bit(type.bits) ? kind::signed_integer : kind::other, bytes};
+    case dlpack::code_uint: return {std::has_single_bit(type.bits) ? kind::unsigned_integer : kind::other, bytes};
     case dlpack::code_float: return {kind::floating, bytes};
     case dlpack::code_bool: return {bytes == 1 ? kind::boolean : kind::other, bytes};
     default: return {kind::other, bytes};
   }
 }
 
-std::string text_of(const dlpack::data_type& type) {
+std::string type_text(const dlpack::data_type& type) {
   static constexpr const char* names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
   std::string text = type.code < std::size(names) ? names[type.code] : "code " + std::to_string(type.code) + ", bits ";
   text += std::to_string(type.bits);
   return type.lanes == 1 ? text : text + " in " + std::to_string(type.lanes) + " lanes";
 }
 
-/// A new reference to a str, as text; what no UTF-8 can say is left out.
-std::string utf8(PyObject* made) {
-  nb::object text = nb::steal(made);
-  Py_ssize_t size = 0;
-  const char* bytes = made ? PyUnicode_AsUTF8AndSize(made, &size) : nullptr;
-  if (!bytes) {
-    PyErr_Clear();
-    return "?";
-  }
-  return {bytes, static_cast<std::size_t>(size)};
-}
-
-/// The error that Python has raised, as one line, and cleared.
-std::string take_python_error() {
-  nb::python_error error;
-  return utf8(PyObject_Str(error.value().ptr()));
-}
-
 /// The producer's own exchange functions of version 1, where its type has them.
 const dlpack::exchange_api* exchange_api_of(nb::handle object) {
-  PyObject* found = PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())), known->exchange_api.ptr());
+  PyObject* found = PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())), known().exchange_api.ptr());
   if (!found) PyErr_Clear();
   nb::object capsule = nb::steal(found);
   if (!found || !PyCapsule_IsValid(found, "dlpack_exchange_api")) return nullptr;
   const auto* api = static_cast<const dlpack::exchange_api*>(PyCapsule_GetPointer(found, "dlpack_exchange_api"));
   while (api && api->major > dlpack::major_version) api = api->previous;
   return api && api->major == dlpack::major_version && api->export_managed ? api : nullptr;
-}
-
-nb::tuple as_tuple(const extents& shape) {
-  nb::object tuple = nb::steal(PyTuple_New(shape.rank()));
-  if (!tuple.is_valid()) throw nb::python_error();
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    PyObject* size = PyLong_FromLongLong(shape[axis]);
-    if (!size) throw nb::python_error();
-    PyTuple_SET_ITEM(tuple.ptr(), axis, size);
-  }
-  return nb::borrow<nb::tuple>(tuple);
 }
 
 template <class T>
@@ -136,22 +72,6 @@ std::int64_t load_integer(const element_type& element, const char* at) {
 }
 
 }  // namespace
-
-void prepare_arrays() {
-  if (!known) known = new known_names();
-}
-
-std::string type_text(nb::handle object) {
-  if (object.is_none()) return "None";
-  return Py_TYPE(object.ptr())->tp_name;
-}
-
-std::string short_repr(nb::handle object) {
-  constexpr std::size_t longest = 60;
-  std::string text = utf8(PyObject_Repr(object.ptr()));
-  if (text.size() > longest) text = text.substr(0, longest) + "...";
-  return text;
-}
 
 bool borrowed_array::is_array(nb::handle object) { return is_numpy(object) || nb::hasattr(object, "__dlpack__"); }
 
@@ -194,8 +114,8 @@ void borrowed_array::release() noexcept {
 }
 
 void borrowed_array::read_buffer() {
-  if (Py_TYPE(object_.ptr()) != reinterpret_cast<PyTypeObject*>(known->ndarray.ptr()) &&
-      is_instance_of(object_, known->masked_array)) {
+  if (Py_TYPE(object_.ptr()) != reinterpret_cast<PyTypeObject*>(known().ndarray.ptr()) &&
+      is_instance_of(object_, known().masked_array)) {
     throw argument_error(std::string(name_), "an array without a mask of its own", "numpy.ma.MaskedArray",
                          argument_error::kind::type);
   }
@@ -242,9 +162,9 @@ void borrowed_array::read_dlpack() {
   }
   nb::object capsule;
   try {
-    capsule = object_.attr("__dlpack__")(nb::arg("max_version") = known->max_version);
+    capsule = object_.attr("__dlpack__")(nb::arg("max_version") = known().max_version);
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) refuse_export(utf8(PyObject_Str(error.value().ptr())));
+    if (!error.matches(PyExc_TypeError)) refuse_export(text_of(error.value()));
   }
   if (!capsule.is_valid()) {  // a producer from before DLPack 1.0 knows no max_version
     PyObject* made = PyObject_CallMethod(object_.ptr(), "__dlpack__", nullptr);
@@ -305,7 +225,7 @@ void borrowed_array::read_content(const void* content) {
   if (tensor.ndim > 0 && !tensor.shape) throw argument_error(name, "a shape", "a DLPack tensor without one");
   element_ = element_of(tensor.dtype);
   if (tensor.dtype.lanes != 1 || tensor.dtype.bits % 8 != 0) {
-    throw argument_error(name, "elements of whole bytes in one lane", text_of(tensor.dtype), argument_error::kind::type);
+    throw argument_error(name, "elements of whole bytes in one lane", type_text(tensor.dtype), argument_error::kind::type);
   }
   for (int axis = 0; axis < tensor.ndim; ++axis) shape_.push_back(tensor.shape[axis]);
   check_extent();
@@ -347,7 +267,7 @@ mutable_array_view borrowed_array::mutable_view() const { return {data_, known_t
 std::string borrowed_array::dtype_text() const {
   if (nb::hasattr(object_, "dtype")) {
     nb::object type = object_.attr("dtype");
-    std::string text = utf8(PyObject_Str(type.ptr()));
+    std::string text = text_of(type);
     return text.starts_with("torch.") ? text.substr(6) : text;
   }
   static constexpr const char* names[] = {"other elements", "bool", "int", "uint", "float"};
@@ -388,29 +308,6 @@ tensor<std::int64_t> borrowed_array::integers() const {
     for (int axis = at.rank() - 1; axis >= 0 && ++at[axis] == shape_[axis]; --axis) at[axis] = 0;
   }
   return values;
-}
-
-result_factory::result_factory(nb::handle like)
-    : like_(like),
-      kind_(is_numpy(like)   ? kind::numpy
-            : is_torch(like) ? kind::torch
-                             : kind::foreign) {}
-
-result_factory::fresh result_factory::make(const extents& shape, dtype type) const {
-  if (kind_ == kind::torch) {  // the tensor's own device, whatever torch's default is; lse and weights have its dtype, too
-    nb::object made = like_.attr("new_empty")(as_tuple(shape));
-    void* data = PyLong_AsVoidPtr(nb::object(made.attr("data_ptr")()).ptr());
-    if (!data && PyErr_Occurred()) throw nb::python_error();
-    return {std::move(made), {data, type, shape, tensor_view<const char>(nullptr, shape).strides}};
-  }
-  nb::object made = known->empty(as_tuple(shape), type == dtype::f64 ? known->float64 : known->float32);
-  mutable_array_view view = borrowed_array(made, "out").mutable_view();  // `made` keeps the memory
-  return {std::move(made), view};
-}
-
-nb::object result_factory::finish(nb::object array) const {
-  if (kind_ != kind::foreign || !nb::hasattr(like_, "__array_namespace__")) return array;
-  return like_.attr("__array_namespace__")().attr("from_dlpack")(array);
 }
 
 }  // namespace attend::python

@@ -1,4 +1,4 @@
-// The caller's arrays, read and written in place; and the arrays that results are returned in.
+// The caller's arrays, read and written in place.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,8 +35,6 @@ class borrowed_array {
   static bool is_array(nb::handle object);
 
   const extents& shape() const noexcept { return shape_; }
-  const element_type& element() const noexcept { return element_; }
-  std::string_view name() const noexcept { return name_; }
 
   /// Views with the element type that attention knows, `none` for any other.
   array_view view() const;
@@ -78,34 +76,5 @@ class borrowed_array {
   void* managed_ = nullptr;
   void (*deleter_)(void* managed) = nullptr;
 };
-
-/// Makes results of the kind that `like` is: torch tensors, NumPy arrays, or arrays of the producer's own library.
-class result_factory {
- public:
-  explicit result_factory(nb::handle like);
-
-  /// An array and the memory to write it through.
-  struct fresh {
-    nb::object array;
-    mutable_array_view view;
-  };
-  fresh make(const extents& shape, dtype type) const;
-  /// What to hand to the caller once the array is written.
-  nb::object finish(nb::object array) const;
-
- private:
-  enum class kind : std::uint8_t { numpy, torch, foreign };
-  nb::handle like_;
-  kind kind_;
-};
-
-/// Looks up what this file needs of NumPy; called once, while the module is made.
-void prepare_arrays();
-
-/// "list", "numpy.ndarray": how messages name what came.
-std::string type_text(nb::handle object);
-
-/// `repr`, cut where it is long.
-std::string short_repr(nb::handle object);
 
 }  // namespace attend::python

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "python_objects.hpp"
+#include "results.hpp"
 
 namespace attend::python {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <exception>
 
-#include "arrays.hpp"
 #include "attend/attend.hpp"
 #include "calls.hpp"
+#include "python_objects.hpp"
 
 namespace nb = nanobind;
 
@@ -25,7 +25,7 @@ void translate(const std::exception_ptr& raised, void*) {
 
 NB_MODULE(_core, module) {
   namespace python = attend::python;
-  python::prepare_arrays();
+  python::prepare_objects();
   python::prepare_calls();
   nb::register_exception_translator(&translate);
 

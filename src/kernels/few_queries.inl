@@ -59,7 +59,7 @@ struct few_queries {
     const T factor = static_cast<T>(job.scale);
     for (int r = 0; r < job.lanes.count; ++r, to += columns) {
       const T* const row = static_cast<const T*>(job.lanes.q[r]);
-      for (std::int64_t d = 0; d < job.width; ++d) to[d] = row[d * job.q_column] * factor;
+      for (std::int64_t d = 0; d < job.width; ++d) to[d] = read(row + d * job.q_column) * factor;
       for (std::int64_t d = job.width; d < columns; ++d) to[d] = 0;
     }
   }
@@ -114,7 +114,7 @@ struct few_queries {
     T* const scores = s.scores + r * tile_keys;
     if (job.has_bias) {
       bias_row(job, r, first, count, s.bias, 1);
-      for (int j = 0; j < count; ++j) scores[j] = scores[j] + s.bias[j];
+      for (int j = 0; j < count; j += width) S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.bias + j)));
     }
     if (partial_tile) {
       const std::int64_t begin = job.lanes.begin[r] - first, end = job.lanes.end[r] - first, prefix = job.lanes.prefix_end[r] - first;
@@ -301,7 +301,7 @@ struct few_queries {
       T* const row = static_cast<T*>(job.lanes.out[r]);
       const T* const sum = result.out + r * padded_columns(job.value_width);
       const T inverse = result.denominator[r] == 0 ? T{0} : 1 / result.denominator[r];
-      for (std::int64_t c = 0; c < job.value_width; ++c) row[c * job.out_column] = sum[c] * inverse + T{0};  // -0 becomes 0
+      for (std::int64_t c = 0; c < job.value_width; ++c) write(row + c * job.out_column, sum[c] * inverse + T{0});  // -0 becomes 0
     }
   }
 

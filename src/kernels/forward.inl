@@ -59,7 +59,7 @@ struct forward {
     const T factor = static_cast<T>(job.scale);
     for (int lane = 0; lane < lanes; ++lane) {
       const T* const row = lane < job.lanes.count ? static_cast<const T*>(job.lanes.q[lane]) : nullptr;
-      for (std::int64_t d = 0; d < job.width; ++d) queries[d * lanes + lane] = row ? row[d * job.q_column] * factor : T{0};
+      for (std::int64_t d = 0; d < job.width; ++d) queries[d * lanes + lane] = row ? read(row + d * job.q_column) * factor : T{0};
     }
   }
 
@@ -108,7 +108,7 @@ struct forward {
         if (lane < job.lanes.count) bias_row(job, lane, first, count, s.bias + lane, lanes);
         else for (int r = 0; r < count; ++r) s.bias[r * lanes + lane] = 0;
       }
-      for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, S::load(s.scores + i) + S::load(s.bias + i));
+      for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, biased<S>(S::load(s.scores + i), S::load(s.bias + i)));
     }
     if (!partial_tile && !job.has_mask) return;
     allowed_bits(job, first, count, s.bits);
@@ -257,7 +257,7 @@ struct forward {
       T* const row = static_cast<T*>(job.lanes.out[lane]);
       const T inverse = result.denominator[lane] == 0 ? T{0} : 1 / result.denominator[lane];
       // + 0 turns -0 into 0: its sign would tell which tiles a row was computed with.
-      for (std::int64_t c = 0; c < job.value_width; ++c) row[c * job.out_column] = result.out[c * lanes + lane] * inverse + T{0};
+      for (std::int64_t c = 0; c < job.value_width; ++c) write(row + c * job.out_column, result.out[c * lanes + lane] * inverse + T{0});
     }
   }
 
@@ -287,7 +287,7 @@ struct forward {
       }
       for (int lane = 0; lane < job.lanes.count; ++lane) {
         T* const row = static_cast<T*>(job.lanes.weights[lane]) + first * job.weights_step;
-        for (int r = 0; r < count; ++r) row[r * job.weights_step] = s.scores[r * lanes + lane];
+        for (int r = 0; r < count; ++r) write(row + r * job.weights_step, s.scores[r * lanes + lane]);
       }
     }
   }

@@ -1,5 +1,18 @@
 // What both kernels do around a tile: rows of keys and values, and which lanes see which key.
 
+// Elements of the caller's arrays may lie at any address (a memory-mapped file), so they are moved as bytes. Micro-kernels read
+// whole rows in place: where those are not aligned to their elements, `pack_k` and `pack_v` ask for a gathered copy of the tile.
+template <class T>
+[[gnu::always_inline]] static inline T read(const T* from) {
+  T x;
+  __builtin_memcpy(&x, from, sizeof x);
+  return x;
+}
+template <class T>
+[[gnu::always_inline]] static inline void write(T* to, T x) {
+  __builtin_memcpy(to, &x, sizeof x);
+}
+
 /// Row pointers of the keys [first, first + count).
 template <class T>
 static void key_rows(const key_source& keys, std::int64_t first, int count, const T** k_rows, const T** v_rows) {
@@ -14,11 +27,11 @@ static void key_rows(const key_source& keys, std::int64_t first, int count, cons
   }
 }
 
-/// Where columns are not adjacent, gathers a tile's rows into `packed` and points there.
+/// Gathers a tile's rows into `packed` and points there.
 template <class T>
 static void gather_rows(const T** rows, int count, std::int64_t width, std::int64_t column, T* packed) {
   for (int i = 0; i < count; ++i, packed += width) {
-    for (std::int64_t d = 0; d < width; ++d) packed[d] = rows[i][d * column];
+    for (std::int64_t d = 0; d < width; ++d) packed[d] = read(rows[i] + d * column);
     rows[i] = packed;
   }
 }
@@ -54,12 +67,19 @@ static void allowed_bits(const block_job& job, std::int64_t first, int count, st
   }
 }
 
+/// A score with its bias. A bias of -inf excludes the key: a selection, because NaN - inf would be NaN.
+template <class S>
+[[gnu::always_inline]] static inline typename S::V biased(typename S::V score, typename S::V bias) {
+  const typename S::V excluded = S::set(-infinity<typename S::T>);
+  return S::select(S::equal(bias, excluded), excluded, score + bias);
+}
+
 /// The bias of one lane for keys [first, first + count), converted, at `to` with a step of `step` elements.
 template <class T>
 static void bias_row(const block_job& job, int lane, std::int64_t first, int count, T* to, std::int64_t step) {
   const auto copy = [&](const auto* from) {
     from += first * job.bias_step;
-    for (int j = 0; j < count; ++j) to[j * step] = static_cast<T>(from[j * job.bias_step]);
+    for (int j = 0; j < count; ++j) to[j * step] = static_cast<T>(read(from + j * job.bias_step));
   };
   if (job.bias_is_f32) copy(static_cast<const float*>(job.lanes.bias[lane]));
   else copy(static_cast<const double*>(job.lanes.bias[lane]));

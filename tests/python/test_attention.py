@@ -97,6 +97,20 @@ def test_a_row_without_keys_is_zero_with_lse_minus_infinity():
     assert not out.any() and not weights.any() and (lse == -np.inf).all()
 
 
+@pytest.mark.parametrize("L", [1, 5, 70])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("way", ["mask", "bias", "key_lengths", "causal", "window"])
+def test_what_an_excluded_key_holds_changes_no_bit(way, poison, L):
+    q, k, v = problem(L=L, S=80)
+    dead = np.arange(80) >= 74
+    options = {"mask": {"mask": ~dead}, "bias": {"bias": np.where(dead, -np.inf, 0.5).astype(np.float32)}, "key_lengths": {"key_lengths": 74},
+               "causal": {"causal": True, "query_offset": 74 - L}, "window": {"window": (100, 0), "query_offset": 74 - L}}[way]
+    want = attend.attention(q, k, v, return_lse=True, **options)
+    k[:, :, dead], v[:, :, dead] = poison, poison
+    for given, expected in zip(attend.attention(q, k, v, return_lse=True, **options), want, strict=True):
+        assert np.isfinite(given).all() and np.array_equal(given, expected)
+
+
 @pytest.mark.parametrize("shapes", [
     ((0, 2, 3, 4), (0, 2, 5, 4), (0, 2, 5, 6)), ((1, 0, 3, 4), (1, 2, 5, 4), (1, 2, 5, 6)), ((1, 2, 0, 4), (1, 2, 5, 4), (1, 2, 5, 6)),
     ((1, 2, 3, 4), (1, 2, 0, 4), (1, 2, 0, 6)), ((1, 2, 3, 0), (1, 2, 5, 0), (1, 2, 5, 6)), ((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 0)),

@@ -1,6 +1,7 @@
 #include "roofline.hpp"
 
 #include <algorithm>
+#include <thread>
 
 #include "limits.hpp"
 
@@ -8,8 +9,9 @@ namespace attend::cli {
 
 roofline roofline::measure(dtype type, int threads) {
   roofline found;
-  found.threads = threads;
-  found.read = limits::read_bandwidth(threads);
+  // More threads than processors reach no higher limit.
+  found.threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, threads);
+  found.read = limits::read_bandwidth(found.threads);
   found.measure_fma(type);
   return found;
 }

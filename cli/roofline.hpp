@@ -11,7 +11,7 @@ struct roofline {
   double read = 0;  ///< bytes/s of all threads
   int threads = 0;
 
-  /// Measures. Anything but f64 counts as f32.
+  /// Measures with at most one thread per processor. Anything but f64 counts as f32.
   static roofline measure(dtype type, int threads);
 
   /// Measures the multiply-add peak again.

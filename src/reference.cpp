@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -22,6 +23,14 @@ constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 /// Long sums are taken in blocks, so that rounding grows with the block and the number of blocks, not with their product.
 constexpr std::int64_t block_keys = 1024;
+
+/// Element `index` of a row that may lie at any address.
+template <class T>
+double read(const void* row, std::int64_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(row) + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
 
 /// Index of query i of head h of batch b among the rows of `lse` and `weights`.
 std::int64_t row_index(const problem& p, std::int64_t b, std::int64_t h, std::int64_t i) {
@@ -46,15 +55,18 @@ class row {
         position_(detail::first_position(p, b) + i),
         length_(detail::key_length(p, b)),
         prefix_(p.has_prefix ? detail::batch_value(p.batch, b, p.prefix) : 0),
-        q_(static_cast<const T*>(row_pointer(p.batch, p.q, b, h, i))) {}
+        q_(row_pointer(p.batch, p.q, b, h, i)) {}
 
   /// Calls `visit(j, bias)` for every key that is not excluded, in order. Nothing of an excluded key's K or V is read.
   template <class Visit>
   void for_each_allowed(const Visit& visit) const {
     for (std::int64_t j = 0; j < length_; ++j) {
       if (!(j < prefix_ || seen(j - position_))) continue;
-      if (p_.mask && !*at<bool>(p_.mask, j)) continue;
-      const double bias = !p_.bias ? 0 : p_.bias.type == dtype::f32 ? double{*at<float>(p_.bias, j)} : *at<double>(p_.bias, j);
+      if (p_.mask && read<unsigned char>(row_of(p_.mask), j * p_.mask.column) == 0) continue;
+      const std::int64_t at = j * p_.bias.column;
+      const double bias = !p_.bias                     ? 0
+                          : p_.bias.type == dtype::f32 ? read<float>(row_of(p_.bias), at)
+                                                       : read<double>(row_of(p_.bias), at);
       if (bias != minus_infinity) visit(j, bias);
     }
   }
@@ -73,7 +85,7 @@ class row {
   }
 
   double value(std::int64_t j, std::int64_t c) const {
-    return static_cast<const T*>(row_pointer(p_.batch, p_.v, b_, h_ / p_.group, j))[c * p_.v.column];
+    return read<T>(row_pointer(p_.batch, p_.v, b_, h_ / p_.group, j), c * p_.v.column);
   }
 
  private:
@@ -82,20 +94,17 @@ class row {
     return (!p_.causal || distance <= 0) && (!p_.left || distance >= -*p_.left) && (!p_.right || distance <= *p_.right);
   }
 
-  template <class Element>
-  const Element* at(const operand& x, std::int64_t j) const {
-    return static_cast<const Element*>(row_pointer(p_.batch, x, b_, h_, i_)) + j * x.column;
-  }
+  const void* row_of(const operand& x) const { return row_pointer(p_.batch, x, b_, h_, i_); }
 
   template <class Visit>
   void for_each_product(std::int64_t j, const Visit& visit) const {
-    const T* const key = static_cast<const T*>(row_pointer(p_.batch, p_.k, b_, h_ / p_.group, j));
-    for (std::int64_t d = 0; d < p_.width; ++d) visit(double{q_[d * p_.q.column]} * double{key[d * p_.k.column]});
+    const void* const key = row_pointer(p_.batch, p_.k, b_, h_ / p_.group, j);
+    for (std::int64_t d = 0; d < p_.width; ++d) visit(read<T>(q_, d * p_.q.column) * read<T>(key, d * p_.k.column));
   }
 
   const problem& p_;
   std::int64_t b_, h_, i_, position_, length_, prefix_;
-  const T* q_;
+  const void* q_;
 };
 
 template <class T, class Visit>
@@ -157,9 +166,9 @@ double largest_value(const problem& p) {
     if (b > 0 && std::all_of(p.v.batch, p.v.batch + p.batch.axes, [](std::int64_t stride) { return stride == 0; })) break;
     for (std::int64_t h = 0; h < p.kv_heads; ++h) {
       for (std::int64_t j = 0; j < detail::key_length(p, b); ++j) {
-        const T* const values = static_cast<const T*>(row_pointer(p.batch, p.v, b, h, j));
+        const void* const values = row_pointer(p.batch, p.v, b, h, j);
         for (std::int64_t c = 0; c < p.value_width; ++c) {
-          const double size = std::abs(double{values[c * p.v.column]});
+          const double size = std::abs(read<T>(values, c * p.v.column));
           if (std::isfinite(size)) largest = std::max(largest, size);
         }
       }

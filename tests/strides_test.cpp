@@ -110,6 +110,23 @@ TYPED_TEST(strides, wide_apart_use_offsets_of_64_bits) {
   munmap(memory, bytes);
 }
 
+TYPED_TEST(strides, begin_at_any_address) {
+  for (const sizes& n : problems) {
+    const auto x = make_inputs<TypeParam>(n);
+    const auto bias = normal<TypeParam>({n.L, n.S}, 4);
+    for (const bool reproducible : {false, true}) {
+      options how{.bias = bias, .reproducible = reproducible};
+      const auto want = compute(x, how, true);
+      unaligned<TypeParam> q(x.q), k(x.k), v(x.v), added(bias), out(want.out.shape()), lse(want.lse.shape()),
+          weights(want.weights.shape());
+      how.bias = added.view();
+      attention(q.view(), k.view(), v.view(), outputs{.out = out.view(), .lse = lse.view(), .weights = weights.view()}, how);
+      EXPECT_TRUE(same_bits(computed<TypeParam>{out.values(), lse.values(), weights.values()}, want)) << n.to_string();
+      EXPECT_TRUE(as_reference(want, q.view(), k.view(), v.view(), how)) << n.to_string();
+    }
+  }
+}
+
 TYPED_TEST(strides, layouts_hold_the_same_numbers) {
   for (const sizes& n : problems) {
     const auto x = make_inputs<TypeParam>(n, 1, layout::blhd);

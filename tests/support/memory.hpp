@@ -81,6 +81,27 @@ class strided {
   std::vector<unsigned char> buffer_;
 };
 
+/// A row-major copy that begins one byte past where elements should.
+template <class T>
+class unaligned {
+ public:
+  explicit unaligned(const tensor<T>& values) : unaligned(values.shape()) {
+    std::memcpy(buffer_.data() + 1, values.data(), static_cast<std::size_t>(values.size()) * sizeof(T));
+  }
+  explicit unaligned(const extents& shape) : shape_(shape), buffer_(static_cast<std::size_t>(shape.count()) * sizeof(T) + 1) {}
+
+  mutable_array_view view() { return {buffer_.data() + 1, dtype_of<T>, shape_, detail::contiguous_strides(shape_)}; }
+  tensor<T> values() const {
+    tensor<T> x(shape_);
+    std::memcpy(x.data(), buffer_.data() + 1, static_cast<std::size_t>(x.size()) * sizeof(T));
+    return x;
+  }
+
+ private:
+  extents shape_;
+  std::vector<unsigned char> buffer_;
+};
+
 enum class side { ends_at_page, begins_at_page };
 
 /// A copy whose last element ends, or whose first element begins, where a page begins (ends) that faults when it is touched.

@@ -124,6 +124,7 @@ class runner {
     job.mask_step = p_.mask.column;
     job.bias_step = p_.bias.column;
     job.weights_step = p_.weights.column;
+    job.has_out = static_cast<bool>(p_.out);
     job.has_mask = static_cast<bool>(p_.mask);
     job.has_bias = static_cast<bool>(p_.bias);
     job.bias_is_f32 = p_.bias.type == dtype::f32;

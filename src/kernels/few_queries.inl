@@ -297,7 +297,7 @@ struct few_queries {
     for (int r = 0; r < job.lanes.count; ++r) {
       maximum[r] = static_cast<double>(result.maximum[r]);
       denominator[r] = static_cast<double>(result.denominator[r]);
-      if (!job.lanes.out[r]) continue;
+      if (!job.has_out) continue;
       T* const row = static_cast<T*>(job.lanes.out[r]);
       const T* const sum = result.out + r * padded_columns(job.value_width);
       const T inverse = result.denominator[r] == 0 ? T{0} : 1 / result.denominator[r];

@@ -22,7 +22,7 @@ struct forward {
 
   struct scratch {
     T *queries, *scores, *bias, *packed_k, *packed_v;
-    std::uint64_t* bits;
+    typename S::Word* bits;
     const T **k_rows, **v_rows;
     std::int64_t bytes;
   };
@@ -31,7 +31,7 @@ struct forward {
     scratch s;
     s.queries = a.take<T>(shape.width * lanes);
     s.scores = a.take<T>(tile_keys * lanes);
-    s.bits = a.take<std::uint64_t>(tile_keys);
+    s.bits = a.take<typename S::Word>(tile_keys / keys_per_word * lanes);
     s.k_rows = a.take<const T*>(tile_keys);
     s.v_rows = a.take<const T*>(tile_keys);
     s.bias = a.take<T>(shape.has_bias ? tile_keys * lanes : 0);
@@ -55,12 +55,7 @@ struct forward {
   }
 
   static void load(const block_job& job) {
-    T* const queries = scratch_of(job).queries;
-    const T factor = static_cast<T>(job.scale);
-    for (int lane = 0; lane < lanes; ++lane) {
-      const T* const row = lane < job.lanes.count ? static_cast<const T*>(job.lanes.q[lane]) : nullptr;
-      for (std::int64_t d = 0; d < job.width; ++d) queries[d * lanes + lane] = row ? read(row + d * job.q_column) * factor : T{0};
-    }
+    rows_to_columns<S, lanes>(job.lanes.q, 0, job.lanes.count, job.width, job.q_column, static_cast<T>(job.scale), scratch_of(job).queries);
   }
 
   static void read_rows(const block_job& job, const scratch& s, std::int64_t first, int count) {
@@ -71,14 +66,14 @@ struct forward {
 
   /// scores[r][lane] = k_rows[r] . q[lane] for `Rows` keys and micro_vectors vectors of lanes.
   template <int Rows>
-  static void score_rows(const T* const* k_rows, const T* queries, std::int64_t width_, T* scores) {
+  static void score_rows(const T* const* k_rows, const T* queries, std::int64_t columns, T* scores) {
     V sum[Rows][S::micro_vectors];
     const T* k[Rows];
     for (int r = 0; r < Rows; ++r) {
       k[r] = k_rows[r];
       for (int j = 0; j < S::micro_vectors; ++j) sum[r][j] = S::set(0);
     }
-    for (std::int64_t d = 0; d < width_; ++d, queries += lanes) {
+    for (std::int64_t d = 0; d < columns; ++d, queries += lanes) {
       V q[S::micro_vectors];
       for (int j = 0; j < S::micro_vectors; ++j) q[j] = S::load(queries + j * width);
       for (int r = 0; r < Rows; ++r) {
@@ -97,25 +92,37 @@ struct forward {
       T* const scores = s.scores + j * width;
       int r = 0;
       for (; r + S::micro_rows <= count; r += S::micro_rows) score_rows<S::micro_rows>(s.k_rows + r, queries, job.width, scores + r * lanes);
-      for (; r < count; ++r) score_rows<1>(s.k_rows + r, queries, job.width, scores + r * lanes);
+      score_rest<S::micro_rows - 1>(s.k_rows + r, count - r, queries, job.width, scores + r * lanes);
+    }
+  }
+
+  /// The last keys of a tile, fewer than a register block.
+  template <int Most>
+  static void score_rest(const T* const* k_rows, int count, const T* queries, std::int64_t columns, T* scores) {
+    if (count == Most) {
+      score_rows<Most>(k_rows, queries, columns, scores);
+    } else if constexpr (Most > 1) {
+      score_rest<Most - 1>(k_rows, count, queries, columns, scores);
     }
   }
 
   /// Adds the bias and puts -inf where a lane does not see a key: a selection, so nothing an excluded pair holds survives.
   static void mask_tile(const block_job& job, const scratch& s, std::int64_t first, int count, bool partial_tile) {
     if (job.has_bias) {
-      for (int lane = 0; lane < lanes; ++lane) {
-        if (lane < job.lanes.count) bias_row(job, lane, first, count, s.bias + lane, lanes);
-        else for (int r = 0; r < count; ++r) s.bias[r * lanes + lane] = 0;
+      if (job.bias_is_f32 == (sizeof(T) == sizeof(float))) {
+        rows_to_columns<S, lanes>(job.lanes.bias, first * job.bias_step, job.lanes.count, count, job.bias_step, 1, s.bias);
+      } else {
+        for (int lane = 0; lane < job.lanes.count; ++lane) bias_row(job, lane, first, count, s.bias + lane, lanes);
       }
       for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, biased<S>(S::load(s.scores + i), S::load(s.bias + i)));
     }
     if (!partial_tile && !job.has_mask) return;
-    allowed_bits(job, first, count, s.bits);
+    allowed_bits<S, lanes>(job, first, count, s.bits);
     for (int r = 0; r < count; ++r) {
-      for (int j = 0; j < S::block_vectors; ++j) {
-        T* const at = s.scores + r * lanes + j * width;
-        S::store(at, S::select(s.bits[r] >> (j * width), S::load(at), S::set(-infinity<T>)));
+      const typename S::Word* const words = s.bits + r / keys_per_word * lanes;
+      T* const row = s.scores + r * lanes;
+      for (int j = 0; j < lanes; j += width) {
+        S::store(row + j, S::select_bit(words + j, r % keys_per_word, S::load(row + j), S::set(-infinity<T>)));
       }
     }
   }
@@ -189,15 +196,17 @@ struct forward {
       for (; c + S::micro_rows <= job.value_width; c += S::micro_rows) {
         value_columns<S::micro_rows, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
       }
-      if (c + 4 <= job.value_width) {
-        value_columns<4, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
-        c += 4;
-      }
-      if (c + 2 <= job.value_width) {
-        value_columns<2, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
-        c += 2;
-      }
-      if (c < job.value_width) value_columns<1, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
+      value_rest<S::micro_rows - 1, marked>(s.v_rows, weights, count, c, job.value_width - c, rescale + j, out + c * lanes + j);
+    }
+  }
+
+  /// The last columns, fewer than a register block.
+  template <int Most, bool marked>
+  static void value_rest(const T* const* v_rows, const T* weights, int count, std::int64_t column, std::int64_t columns, const T* rescale, T* out) {
+    if (columns == Most) {
+      value_columns<Most, marked>(v_rows, weights, count, column, rescale, out);
+    } else if constexpr (Most > 1) {
+      value_rest<Most - 1, marked>(v_rows, weights, count, column, columns, rescale, out);
     }
   }
 
@@ -250,25 +259,24 @@ struct forward {
 
   static void finish(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
     const sums result = sums_of(const_cast<partial_sums*>(memory), job.value_width);
+    alignas(64) T inverse[lanes];
+    for (int lane = 0; lane < lanes; ++lane) inverse[lane] = result.denominator[lane] == 0 ? T{0} : 1 / result.denominator[lane];
     for (int lane = 0; lane < job.lanes.count; ++lane) {
       maximum[lane] = static_cast<double>(result.maximum[lane]);
       denominator[lane] = static_cast<double>(result.denominator[lane]);
-      if (!job.lanes.out[lane]) continue;
-      T* const row = static_cast<T*>(job.lanes.out[lane]);
-      const T inverse = result.denominator[lane] == 0 ? T{0} : 1 / result.denominator[lane];
-      // + 0 turns -0 into 0: its sign would tell which tiles a row was computed with.
-      for (std::int64_t c = 0; c < job.value_width; ++c) write(row + c * job.out_column, result.out[c * lanes + lane] * inverse + T{0});
     }
+    if (job.has_out) columns_to_rows<S, lanes>(result.out, inverse, job.lanes.count, job.value_width, job.lanes.out, 0, job.out_column);
   }
 
   static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* denominator) {
     const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
-    alignas(64) T base[lanes], inverse[lanes];
+    alignas(64) T base[lanes], inverse[lanes], one[lanes];
     for (int lane = 0; lane < lanes; ++lane) {
       const bool empty = lane >= job.lanes.count || denominator[lane] == 0;
       base[lane] = empty ? T{0} : static_cast<T>(maximum[lane]);
       inverse[lane] = empty ? T{0} : static_cast<T>(1 / denominator[lane]);
+      one[lane] = 1;
     }
     for (std::int64_t first = begin; first < end; first += tile_keys) {
       const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
@@ -285,10 +293,7 @@ struct forward {
           S::store(s.scores + i, S::select(S::equal(score, S::set(-infinity<T>)), S::set(0), weight));
         }
       }
-      for (int lane = 0; lane < job.lanes.count; ++lane) {
-        T* const row = static_cast<T*>(job.lanes.weights[lane]) + first * job.weights_step;
-        for (int r = 0; r < count; ++r) write(row + r * job.weights_step, s.scores[r * lanes + lane]);
-      }
+      columns_to_rows<S, lanes>(s.scores, one, job.lanes.count, count, job.lanes.weights, first * job.weights_step, job.weights_step);
     }
   }
 

@@ -7,7 +7,7 @@
 
 namespace attend::detail {
 
-/// Most rows (query, head) that one block computes together; a bit tile keeps one bit per lane and key.
+/// Most rows (query, head) that one block computes together.
 inline constexpr int max_lanes = 64;
 
 /// A run of keys at one stride: what a key source gives from a starting key on. Strides in elements.
@@ -34,7 +34,7 @@ struct key_source {
 struct lane_map {
   int count;
   const void* q[max_lanes];             // row of the query
-  void* out[max_lanes];                 // row of the result; null where none is wanted
+  void* out[max_lanes];                 // row of the result
   void* weights[max_lanes];             // row of the weights
   const unsigned char* mask[max_lanes];
   const void* bias[max_lanes];
@@ -49,7 +49,7 @@ struct block_job {
   std::int64_t width, value_width;
   std::int64_t q_column, out_column;
   std::int64_t mask_step, bias_step, weights_step;  // from key to key
-  bool has_mask, has_bias, bias_is_f32;
+  bool has_out, has_mask, has_bias, bias_is_f32;
   bool pack_k, pack_v;  // columns are not adjacent: tiles are gathered first
   double scale;   // multiplies the queries once per block, so that scores with and without a bias are the same numbers
   void* scratch;  // scratch_bytes(), aligned to 64

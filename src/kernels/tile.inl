@@ -36,34 +36,95 @@ static void gather_rows(const T** rows, int count, std::int64_t width, std::int6
   }
 }
 
-/// One word per key, one bit per lane: set where intervals and the boolean mask allow the pair. Lanes past the count stay 0.
-static void allowed_bits(const block_job& job, std::int64_t first, int count, std::uint64_t* bits) {
-  const lane_map& lanes = job.lanes;
-  for (int j = 0; j < count; ++j) bits[j] = 0;
-  for (int lane = 0; lane < lanes.count; ++lane) {
-    const std::uint64_t bit = std::uint64_t{1} << lane;
-    const auto clip = [first, count](std::int64_t key) {
-      const std::int64_t at = key - first;
-      return static_cast<int>(at < 0 ? 0 : at > count ? count : at);
-    };
-    const int prefix_end = clip(lanes.prefix_end[lane]), end = clip(lanes.end[lane]);
-    int begin = clip(lanes.begin[lane]);
-    if (begin < prefix_end) begin = prefix_end;
-    if (!job.has_mask) {
-      for (int j = 0; j < prefix_end; ++j) bits[j] |= bit;
-      for (int j = begin; j < end; ++j) bits[j] |= bit;
+/// Bits [begin, end) of a word, both clipped to 0 .. 32.
+[[gnu::always_inline]] static inline std::uint32_t bit_range(std::int64_t begin, std::int64_t end) {
+  const auto below = [](std::int64_t n) { return n <= 0 ? 0 : n >= 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << n) - 1; };
+  return below(end) & ~below(begin);
+}
+
+inline constexpr int keys_per_word = 32;
+
+/// One word per lane and 32 keys, one bit per key: set where intervals and the boolean mask allow the pair.
+/// `words` is [count / 32, rounded up][lanes]; lanes past the count get 0.
+template <class S, int lanes>
+static void allowed_bits(const block_job& job, std::int64_t first, int count, typename S::Word* words) {
+  using Word = typename S::Word;
+  const lane_map& map = job.lanes;
+  for (int start = 0; start < count; start += keys_per_word, words += lanes) {
+    const std::int64_t key = first + start;
+    const int some = count - start < keys_per_word ? count - start : keys_per_word;
+    for (int lane = 0; lane < map.count; ++lane) {
+      std::uint32_t allowed = bit_range(map.begin[lane] - key, map.end[lane] - key) | bit_range(0, map.prefix_end[lane] - key);
+      if (job.has_mask) {
+        const unsigned char* const mask = map.mask[lane] + key * job.mask_step;
+        if (job.mask_step == 1 && some == keys_per_word) {
+          allowed &= S::nonzero_bytes(mask);
+        } else {
+          std::uint32_t bits = 0;
+          for (int j = 0; j < some; ++j) bits |= static_cast<std::uint32_t>(mask[j * job.mask_step] != 0) << j;
+          allowed &= bits;
+        }
+      }
+      words[lane] = static_cast<Word>(allowed);
+    }
+    for (int lane = map.count; lane < lanes; ++lane) words[lane] = 0;
+  }
+}
+
+/// to[column][lane] = factor * rows[lane][column] for `lanes` rows, of which those past `count` are 0; columns `step` apart.
+template <class S, int lanes>
+static void rows_to_columns(const void* const* rows, std::int64_t offset, int count, std::int64_t columns, std::int64_t step,
+                            typename S::T factor, typename S::T* to) {
+  using T = typename S::T;
+  using V = typename S::V;
+  const auto row = [&](int lane) { return static_cast<const T*>(rows[lane]) + offset; };
+  for (int lane = 0; lane < lanes; lane += S::width) {
+    if (step != 1 || lane >= count) {
+      for (int i = lane; i < lane + S::width; ++i) {
+        for (std::int64_t c = 0; c < columns; ++c) to[c * lanes + i] = i < count ? read(row(i) + c * step) * factor : T{0};
+      }
       continue;
     }
-    const unsigned char* mask = lanes.mask[lane] + first * job.mask_step;
-    const auto some = [&](int from, int to) {
-      if (job.mask_step == 1) {
-        for (int j = from; j < to; ++j) bits[j] |= static_cast<std::uint64_t>(mask[j] != 0) << lane;
-      } else {
-        for (int j = from; j < to; ++j) bits[j] |= static_cast<std::uint64_t>(mask[j * job.mask_step] != 0) << lane;
+    for (std::int64_t c = 0; c < columns; c += S::width) {
+      const int some = columns - c < S::width ? static_cast<int>(columns - c) : S::width;
+      V x[S::width];
+      for (int i = 0; i < S::width; ++i) {
+        if (lane + i >= count) x[i] = S::set(0);
+        else x[i] = (some == S::width ? S::load(row(lane + i) + c) : S::load_first(row(lane + i) + c, some)) * S::set(factor);
       }
-    };
-    some(0, prefix_end);
-    some(begin, end);
+      S::transpose(x);
+      for (int i = 0; i < some; ++i) S::store(to + (c + i) * lanes + lane, x[i]);
+    }
+  }
+}
+
+/// rows[lane][column] = factors[lane] * from[column][lane] + 0 for the first `count` lanes. Adding 0 turns -0 into 0: its sign
+/// would tell which tiles a row was computed with.
+template <class S, int lanes>
+static void columns_to_rows(const typename S::T* from, const typename S::T* factors, int count, std::int64_t columns, void* const* rows,
+                            std::int64_t offset, std::int64_t step) {
+  using T = typename S::T;
+  using V = typename S::V;
+  const auto row = [&](int lane) { return static_cast<T*>(rows[lane]) + offset; };
+  for (int lane = 0; lane < count; lane += S::width) {
+    const int rows_here = count - lane < S::width ? count - lane : S::width;
+    if (step != 1) {
+      for (int i = lane; i < lane + rows_here; ++i) {
+        for (std::int64_t c = 0; c < columns; ++c) write(row(i) + c * step, from[c * lanes + i] * factors[i] + T{0});
+      }
+      continue;
+    }
+    const V factor = S::load(factors + lane);
+    for (std::int64_t c = 0; c < columns; c += S::width) {
+      const int some = columns - c < S::width ? static_cast<int>(columns - c) : S::width;
+      V x[S::width];
+      for (int i = 0; i < S::width; ++i) x[i] = i < some ? S::load(from + (c + i) * lanes + lane) * factor + S::set(0) : S::set(0);
+      S::transpose(x);
+      for (int i = 0; i < rows_here; ++i) {
+        if (some == S::width) S::store(row(lane + i) + c, x[i]);
+        else S::store_first(row(lane + i) + c, some, x[i]);
+      }
+    }
   }
 }
 

@@ -17,6 +17,7 @@ template <>
 struct simd<float> {
   using T = float;
   using V = __m256;
+  using Word = std::uint32_t;
   static constexpr int width = 8;
   static constexpr int block_vectors = 8;
   static constexpr int micro_vectors = 2;      // 6 x 2 sums + 2 operands + 1 broadcast = 15 of 16 registers
@@ -66,6 +67,36 @@ struct simd<float> {
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
   }
 
+  ATTEND_INLINE void store_first(T* p, int n, V x) { _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers()), x); }
+  /// Lane i is `yes` where bit `bit` of words[i] is set.
+  ATTEND_INLINE V select_bit(const Word* words, int bit, V yes, V no) {
+    const __m256i one = _mm256_set1_epi32(1 << bit), word = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
+    return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(word, one), one)));
+  }
+  /// Bit i is set where byte i of 32 is not 0.
+  ATTEND_INLINE std::uint32_t nonzero_bytes(const unsigned char* p) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return ~static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())));
+  }
+  /// Rows become columns: x[i][j] <- x[j][i].
+  ATTEND_INLINE void transpose(V (&x)[width]) {
+    V t[width], u[width];
+    for (int i = 0; i < width; i += 2) {
+      t[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+      t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < width; i += 4) {
+      u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+      u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+      u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+      u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+      x[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+      x[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+  }
+
  private:
   ATTEND_INLINE __m256i lane_numbers() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
   ATTEND_INLINE std::uint64_t bits_of(V mask) { return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_ps(mask))); }
@@ -75,6 +106,7 @@ template <>
 struct simd<double> {
   using T = double;
   using V = __m256d;
+  using Word = std::uint64_t;
   static constexpr int width = 4;
   static constexpr int block_vectors = 8;
   static constexpr int micro_vectors = 2;
@@ -122,6 +154,20 @@ struct simd<double> {
     const V cd = _mm256_add_pd(_mm256_unpacklo_pd(c, d), _mm256_unpackhi_pd(c, d));
     _mm_storeu_pd(to, _mm_add_pd(_mm256_castpd256_pd128(ab), _mm256_extractf128_pd(ab, 1)));
     _mm_storeu_pd(to + 2, _mm_add_pd(_mm256_castpd256_pd128(cd), _mm256_extractf128_pd(cd, 1)));
+  }
+
+  ATTEND_INLINE void store_first(T* p, int n, V x) { _mm256_maskstore_pd(p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), lane_numbers()), x); }
+  ATTEND_INLINE V select_bit(const Word* words, int bit, V yes, V no) {
+    const __m256i one = _mm256_set1_epi64x(1ll << bit), word = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
+    return _mm256_blendv_pd(no, yes, _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(word, one), one)));
+  }
+  ATTEND_INLINE std::uint32_t nonzero_bytes(const unsigned char* p) { return simd<float>::nonzero_bytes(p); }
+  ATTEND_INLINE void transpose(V (&x)[width]) {
+    const V t[] = {_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpackhi_pd(x[0], x[1]), _mm256_unpacklo_pd(x[2], x[3]), _mm256_unpackhi_pd(x[2], x[3])};
+    for (int i = 0; i < 2; ++i) {
+      x[i] = _mm256_permute2f128_pd(t[i], t[i + 2], 0x20);
+      x[i + 2] = _mm256_permute2f128_pd(t[i], t[i + 2], 0x31);
+    }
   }
 
  private:

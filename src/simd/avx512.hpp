@@ -17,6 +17,7 @@ template <>
 struct simd<float> {
   using T = float;
   using V = __m512;
+  using Word = std::uint32_t;
   static constexpr int width = 16;
   static constexpr int block_vectors = 4;      // vectors of lanes in a block
   static constexpr int micro_vectors = 4;      // 6 x 4 sums + 4 operands + 1 broadcast = 29 of 32 registers
@@ -54,12 +55,46 @@ struct simd<float> {
     const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps(s, 1));
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
   }
+
+  ATTEND_INLINE void store_first(T* p, int n, V x) { _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), x); }
+  /// Lane i is `yes` where bit `bit` of words[i] is set.
+  ATTEND_INLINE V select_bit(const Word* words, int bit, V yes, V no) {
+    return _mm512_mask_mov_ps(no, _mm512_test_epi32_mask(_mm512_loadu_si512(words), _mm512_set1_epi32(1 << bit)), yes);
+  }
+  /// Bit i is set where byte i of 32 is not 0.
+  ATTEND_INLINE std::uint32_t nonzero_bytes(const unsigned char* p) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm256_test_epi8_mask(bytes, bytes);
+  }
+  /// Rows become columns: x[i][j] <- x[j][i].
+  ATTEND_INLINE void transpose(V (&x)[width]) {
+    V t[width], u[width];
+    for (int i = 0; i < width; i += 2) {
+      t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+      t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < width; i += 4) {
+      u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+      u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+      u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+      u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {  // u[4g + i]: column i of each 128-bit part, rows 4g to 4g + 3
+      const V low = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88), high = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0x88);
+      const V low_odd = _mm512_shuffle_f32x4(u[i], u[i + 4], 0xdd), high_odd = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0xdd);
+      x[i] = _mm512_shuffle_f32x4(low, high, 0x88);
+      x[i + 8] = _mm512_shuffle_f32x4(low, high, 0xdd);
+      x[i + 4] = _mm512_shuffle_f32x4(low_odd, high_odd, 0x88);
+      x[i + 12] = _mm512_shuffle_f32x4(low_odd, high_odd, 0xdd);
+    }
+  }
 };
 
 template <>
 struct simd<double> {
   using T = double;
   using V = __m512d;
+  using Word = std::uint64_t;
   static constexpr int width = 8;
   static constexpr int block_vectors = 4;
   static constexpr int micro_vectors = 4;
@@ -92,6 +127,27 @@ struct simd<double> {
     const __m256d cd_half = _mm256_add_pd(_mm512_castpd512_pd256(cd), _mm512_extractf64x4_pd(cd, 1));
     _mm_storeu_pd(to, _mm_add_pd(_mm256_castpd256_pd128(ab_half), _mm256_extractf128_pd(ab_half, 1)));
     _mm_storeu_pd(to + 2, _mm_add_pd(_mm256_castpd256_pd128(cd_half), _mm256_extractf128_pd(cd_half, 1)));
+  }
+
+  ATTEND_INLINE void store_first(T* p, int n, V x) { _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << n) - 1), x); }
+  ATTEND_INLINE V select_bit(const Word* words, int bit, V yes, V no) {
+    return _mm512_mask_mov_pd(no, _mm512_test_epi64_mask(_mm512_loadu_si512(words), _mm512_set1_epi64(1ll << bit)), yes);
+  }
+  ATTEND_INLINE std::uint32_t nonzero_bytes(const unsigned char* p) { return simd<float>::nonzero_bytes(p); }
+  ATTEND_INLINE void transpose(V (&x)[width]) {
+    V t[width];
+    for (int i = 0; i < width; i += 2) {
+      t[i] = _mm512_unpacklo_pd(x[i], x[i + 1]);
+      t[i + 1] = _mm512_unpackhi_pd(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 2; ++i) {
+      const V low = _mm512_shuffle_f64x2(t[i], t[i + 2], 0x88), high = _mm512_shuffle_f64x2(t[i + 4], t[i + 6], 0x88);
+      const V low_odd = _mm512_shuffle_f64x2(t[i], t[i + 2], 0xdd), high_odd = _mm512_shuffle_f64x2(t[i + 4], t[i + 6], 0xdd);
+      x[i] = _mm512_shuffle_f64x2(low, high, 0x88);
+      x[i + 4] = _mm512_shuffle_f64x2(low, high, 0xdd);
+      x[i + 2] = _mm512_shuffle_f64x2(low_odd, high_odd, 0x88);
+      x[i + 6] = _mm512_shuffle_f64x2(low_odd, high_odd, 0xdd);
+    }
   }
 };
 

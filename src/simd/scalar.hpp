@@ -1,6 +1,7 @@
 // Isa policy of scalar: no intrinsics, 16-byte vectors of the compiler's, lowered to whatever the baseline has.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -12,12 +13,14 @@ struct integer_of;
 template <>
 struct integer_of<float> {
   using type = std::int32_t;
+  using word = std::uint32_t;
   static constexpr int mantissa_bits = 23;
   static constexpr float lowest_power = -127;  // its power comes out as exactly 0
 };
 template <>
 struct integer_of<double> {
   using type = std::int64_t;
+  using word = std::uint64_t;
   static constexpr int mantissa_bits = 52;
   static constexpr double lowest_power = -1023;
 };
@@ -26,6 +29,7 @@ template <class Element>
 struct simd {
   using T = Element;
   using Integer = typename integer_of<T>::type;
+  using Word = typename integer_of<T>::word;
   typedef T V __attribute__((vector_size(16)));
   typedef Integer I __attribute__((vector_size(16)));
   static constexpr int width = 16 / sizeof(T);
@@ -89,6 +93,32 @@ struct simd {
     to[1] = sum(b);
     to[2] = sum(c);
     to[3] = sum(d);
+  }
+
+  static void store_first(T* p, int n, V x) {
+    std::memcpy(p, &x, static_cast<std::size_t>(n) * sizeof(T));
+  }
+  /// Lane i is `yes` where bit `bit` of words[i] is set.
+  static V select_bit(const Word* words, int bit, V yes, V no) {
+    I word;
+    std::memcpy(&word, words, sizeof word);
+    return (word >> bit & 1) != 0 ? yes : no;
+  }
+  /// Bit i is set where byte i of 32 is not 0.
+  static std::uint32_t nonzero_bytes(const unsigned char* p) {
+    std::uint32_t bits = 0;
+    for (int i = 0; i < 32; ++i) bits |= static_cast<std::uint32_t>(p[i] != 0) << i;
+    return bits;
+  }
+  /// Rows become columns: x[i][j] <- x[j][i].
+  static void transpose(V (&x)[width]) {
+    for (int i = 0; i < width; ++i) {
+      for (int j = 0; j < i; ++j) {
+        const T kept = x[i][j];
+        x[i][j] = x[j][i];
+        x[j][i] = kept;
+      }
+    }
   }
 
  private:

@@ -24,7 +24,7 @@
 namespace attend {
 namespace {
 
-constexpr int most_threads = 4096;
+constexpr int most_threads = 1024;
 
 void relax() noexcept {
 #if defined(__x86_64__)

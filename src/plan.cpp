@@ -119,7 +119,8 @@ namespace {
 array_view shape_view(dtype type, const extents& shape) { return {nullptr, type, shape, detail::contiguous_strides(shape)}; }
 
 detail::problem problem_of(const problem_shape& shapes, const options& how) {
-  return detail::validate(shape_view(shapes.type, shapes.q), shape_view(shapes.type, shapes.k), shape_view(shapes.type, shapes.v), {}, how);
+  return detail::validate(shape_view(shapes.type, shapes.q), shape_view(shapes.type, shapes.k), shape_view(shapes.type, shapes.v), {}, how,
+                          detail::inputs::shapes);
 }
 
 }  // namespace

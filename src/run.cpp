@@ -85,7 +85,7 @@ class runner {
 
   /// Whether the call is over early. On the calling thread, asks the caller every few milliseconds.
   bool stopped() noexcept {
-    if (how_.interrupt.requested && std::this_thread::get_id() == caller_) {
+    if (how_.interrupt.requested && std::this_thread::get_id() == caller_ && !stop_.load(std::memory_order_relaxed)) {
       const auto now = std::chrono::steady_clock::now();
       if (now - asked_ >= std::chrono::milliseconds(5)) {
         asked_ = now;
@@ -225,8 +225,8 @@ class runner {
     scratch_shape shape = r_.shape;
     shape.pack_v = false;  // values are not needed again
     const std::int64_t last = last_key(bounds_of(summed.lanes));
-    call_scratch memory(k.scratch_bytes(shape));
-    block_job job = job_of(at, k, shape, memory.data());
+    // The sums are no longer needed, and with them what this thread's scratch held.
+    const block_job job = job_of(at, k, shape, thread_scratch(k.scratch_bytes(shape)));
     for (std::int64_t begin = 0; begin < last; begin += k.chunk_keys) {
       if (stopped()) return;
       k.weights(job, begin, std::min(begin + k.chunk_keys, last), maximum, denominator);

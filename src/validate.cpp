@@ -47,17 +47,19 @@ axes heads_first(const array_view& x, layout order) {
   return a;
 }
 
-void check_memory(const char* name, const array_view& x) {
+void check_memory(const char* name, const array_view& x, inputs given = inputs::data) {
   if (x.shape.rank() != x.strides.rank()) refuse(name, "as many strides as axes", to_string(x.strides.rank()) + " strides for shape " + x.shape.to_string());
-  if (x.shape.count() > 0 && !byte_span(x)) refuse(name, "a byte span below 2^63", "shape " + x.shape.to_string() + " with strides " + x.strides.to_string());
+  if (x.shape.count() == 0) return;
+  if (!x.data && given == inputs::data) refuse(name, "memory for shape " + x.shape.to_string(), "a null pointer");
+  if (!byte_span(x)) refuse(name, "a byte span below 2^63", "shape " + x.shape.to_string() + " with strides " + x.strides.to_string());
 }
 
-void check_input(const char* name, const array_view& x, dtype type) {
+void check_input(const char* name, const array_view& x, dtype type, inputs given) {
   if (!x) refuse(name, "an array", "none");
   if (x.type != dtype::f32 && x.type != dtype::f64) refuse_type(name, "float32 or float64", x.type);
   if (x.type != type) refuse_type(name, std::string(name_of(type)) + ", the dtype of q", x.type);
   if (x.shape.rank() < 2) refuse(name, "rank 2 to 8", "shape " + x.shape.to_string() + " of rank " + to_string(x.shape.rank()));
-  check_memory(name, x);
+  check_memory(name, x, given);
 }
 
 /// Broadcasts the batch axes of x into `batch`, from the right.
@@ -168,7 +170,7 @@ void check_positions(problem& p, const options& how) {
   }
 }
 
-void check_result(const char* name, const mutable_array_view& x, dtype type, const extents& shape, const array_view (&inputs)[5],
+void check_result(const char* name, const mutable_array_view& x, dtype type, const extents& shape, const array_view (&arrays)[5],
                   const char* const (&names)[5]) {
   if (x.type != type) refuse_type(name, std::string(name_of(type)), x.type);
   if (x.shape != shape) refuse(name, "shape " + shape.to_string(), x.shape.to_string());
@@ -176,7 +178,7 @@ void check_result(const char* name, const mutable_array_view& x, dtype type, con
   if (shape.count() == 0) return;
   if (!distinct_elements(x)) refuse(name, "every element in a place of its own", "strides " + x.strides.to_string() + " for shape " + x.shape.to_string());
   for (int i = 0; i < 5; ++i) {
-    if (inputs[i] && overlaps(x, inputs[i])) refuse(name, std::string("memory apart from every input"), std::string("an array that overlaps ") + names[i]);
+    if (arrays[i] && overlaps(x, arrays[i])) refuse(name, std::string("memory apart from every input"), std::string("an array that overlaps ") + names[i]);
   }
 }
 
@@ -214,10 +216,10 @@ key_intervals allowed_intervals(const problem& p, std::int64_t position, std::in
   return allowed;
 }
 
-problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how) {
-  check_input("q", q, q.type);
-  check_input("k", k, q.type);
-  check_input("v", v, q.type);
+problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how, inputs given) {
+  check_input("q", q, q.type, given);
+  check_input("k", k, q.type, given);
+  check_input("v", v, q.type, given);
   const int matrices = (q.shape.rank() == 2) + (k.shape.rank() == 2) + (v.shape.rank() == 2);
   if (matrices == 1 || matrices == 2) {
     refuse("q, k, v", "rank 2 for all or for none", "shapes " + q.shape.to_string() + ", " + k.shape.to_string() + ", " + v.shape.to_string());
@@ -264,28 +266,28 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
   p.reproducible = how.reproducible;
   if (how.threads < 0) refuse("threads", "a positive number, or 0 for the default", to_string(how.threads));
 
-  const array_view inputs[] = {q, k, v, how.mask, how.bias};
+  const array_view arrays[] = {q, k, v, how.mask, how.bias};
   const char* const names[] = {"q", "k", "v", "mask", "bias"};
   if (results.out) {
-    check_result("out", results.out, p.type, out_shape(p, how.layout, matrices == 3), inputs, names);
+    check_result("out", results.out, p.type, out_shape(p, how.layout, matrices == 3), arrays, names);
     p.out = place(results.out, heads_first(results.out, how.layout), p.batch);
   }
   if (results.lse) {
-    check_result("lse", results.lse, p.type, lse_shape(p, matrices == 3), inputs, names);
+    check_result("lse", results.lse, p.type, lse_shape(p, matrices == 3), arrays, names);
     array_view rows = results.lse;  // read as (..., H, L, 1)
     rows.shape.push_back(1);
     rows.strides.push_back(0);
     p.lse = place(rows, heads_first(rows, layout::bhld), p.batch);
   }
   if (results.weights) {
-    check_result("weights", results.weights, p.type, weights_shape(p, matrices == 3), inputs, names);
+    check_result("weights", results.weights, p.type, weights_shape(p, matrices == 3), arrays, names);
     p.weights = place(results.weights, heads_first(results.weights, layout::bhld), p.batch);
   }
-  const mutable_array_view* const given[] = {&results.out, &results.lse, &results.weights};
+  const mutable_array_view* const written[] = {&results.out, &results.lse, &results.weights};
   const char* const result_names[] = {"out", "lse", "weights"};
   for (int i = 1; i < 3; ++i) {
     for (int j = 0; j < i; ++j) {
-      if (*given[i] && *given[j] && overlaps(*given[i], *given[j])) {
+      if (*written[i] && *written[j] && overlaps(*written[i], *written[j])) {
         refuse(result_names[i], "memory apart from the other results", std::string("an array that overlaps ") + result_names[j]);
       }
     }

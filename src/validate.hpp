@@ -5,8 +5,12 @@
 
 namespace attend::detail {
 
-/// Checks a call and describes it. `results` may be empty where only the shapes matter. Throws `argument_error`.
-problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how);
+/// Whether q, k and v must have memory, or stand for their shapes (plans).
+enum class inputs { data, shapes };
+
+/// Checks a call and describes it. `results` may be empty. Throws `argument_error`.
+problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how,
+                 inputs given = inputs::data);
 
 /// Shapes of the results of a checked call.
 extents out_shape(const problem& p, layout order, bool matrices);

@@ -13,7 +13,8 @@ void attention(const array_view& q, const array_view& k, const array_view& v, co
   detail::run(p, r, how);
 }
 
-std::optional<std::string> check(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how) {
+std::optional<std::string> check(const array_view& q, const array_view& k, const array_view& v, const outputs& results,
+                                 const options& how) {
   try {
     detail::validate(q, k, v, results, how);
     return std::nullopt;

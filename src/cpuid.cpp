@@ -41,8 +41,8 @@ cpu_registers read_cpu() {
 
 std::vector<isa> classify(const cpu_registers& cpu) {
   std::vector<isa> sets{isa::scalar};
-  const bool ymm = has(cpu.leaf1_ecx, 27) && (cpu.xcr0 & 0x6) == 0x6;        // XMM, YMM
-  const bool zmm = ymm && (cpu.xcr0 & 0xe0) == 0xe0;                         // opmask, upper halves, upper registers
+  const bool ymm = has(cpu.leaf1_ecx, 27) && (cpu.xcr0 & 0x6) == 0x6;  // XMM, YMM
+  const bool zmm = ymm && (cpu.xcr0 & 0xe0) == 0xe0;                   // opmask, upper halves, upper registers
   const bool tiles = zmm && (cpu.xcr0 & 0x60000) == 0x60000 && cpu.amx_permitted;
 
   const bool avx = has(cpu.leaf1_ecx, 28), fma = has(cpu.leaf1_ecx, 12), f16c = has(cpu.leaf1_ecx, 29);

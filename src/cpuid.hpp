@@ -14,8 +14,8 @@ struct cpu_registers {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0, leaf7_edx = 0;
   std::uint32_t leaf7_1_eax = 0;
-  std::uint64_t xcr0 = 0;     ///< register states that the operating system saves
-  bool amx_permitted = false; ///< the operating system grants this process tile registers
+  std::uint64_t xcr0 = 0;      ///< register states that the operating system saves
+  bool amx_permitted = false;  ///< the operating system grants this process tile registers
 };
 
 /// This CPU's. Asks the operating system for tile registers where the CPU has them.

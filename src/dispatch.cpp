@@ -12,7 +12,8 @@ namespace attend {
 namespace {
 
 constexpr std::pair<isa, std::string_view> names[] = {
-    {isa::scalar, "scalar"}, {isa::neon, "neon"}, {isa::avx2, "avx2"}, {isa::avx512, "avx512"}, {isa::avx512_bf16, "avx512_bf16"}, {isa::amx_bf16, "amx_bf16"}};
+    {isa::scalar, "scalar"},           {isa::neon, "neon"},        {isa::avx2, "avx2"}, {isa::avx512, "avx512"},
+    {isa::avx512_bf16, "avx512_bf16"}, {isa::amx_bf16, "amx_bf16"}};
 
 const std::vector<isa>& detected() {
   static const std::vector<isa> sets = detail::classify(detail::read_cpu());

@@ -36,9 +36,9 @@ void relax() noexcept {
 struct posted_call {
   const executor::body* run;
   std::int64_t count;
-  int wanted;                          // helpers at most
+  int wanted;  // helpers at most
   std::atomic<std::int64_t> next{0};
-  std::atomic<int> helping{0};         // changed under the pool's mutex only
+  std::atomic<int> helping{0};  // changed under the pool's mutex only
 
   void work() {
     for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) (*run)(i);
@@ -87,7 +87,9 @@ class pool {
 
   posted_call* open_call() {
     for (posted_call* call : calls_) {
-      if (call->helping.load(std::memory_order_relaxed) < call->wanted && call->next.load(std::memory_order_relaxed) < call->count) return call;
+      if (call->helping.load(std::memory_order_relaxed) < call->wanted &&
+          call->next.load(std::memory_order_relaxed) < call->count)
+        return call;
     }
     return nullptr;
   }
@@ -147,7 +149,8 @@ int initial_threads() {
   if (const char* const text = std::getenv("ATTEND_NUM_THREADS"); text && *text) {
     char* end = nullptr;
     const long value = std::strtol(text, &end, 10);
-    if (*end != '\0' || value < 1 || value > most_threads) throw argument_error("ATTEND_NUM_THREADS", "a number from 1 to " + std::to_string(most_threads), text);
+    if (*end != '\0' || value < 1 || value > most_threads)
+      throw argument_error("ATTEND_NUM_THREADS", "a number from 1 to " + std::to_string(most_threads), text);
     return static_cast<int>(value);
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

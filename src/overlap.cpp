@@ -75,7 +75,9 @@ bool touches(const footprint& x, int i, const footprint& y, int j, std::int64_t 
   const std::int64_t lowest = std::max<std::int64_t>(0, -(own + start) / along.step);
   const std::int64_t highest = std::min(along.size - 1, (other - start) / along.step + 1);
   for (std::int64_t n = lowest; n <= highest; ++n) {
-    if (first ? touches(x, i + 1, y, j, shift + n * along.step, budget) : touches(x, i, y, j + 1, shift - n * along.step, budget)) return true;
+    if (first ? touches(x, i + 1, y, j, shift + n * along.step, budget)
+              : touches(x, i, y, j + 1, shift - n * along.step, budget))
+      return true;
   }
   return false;
 }
@@ -86,7 +88,8 @@ bool byte_span(const array_view& x) noexcept {
   std::int64_t down = 0, up = size_of(x.type);
   for (int i = 0; i < x.shape.rank(); ++i) {
     std::int64_t bytes;
-    if (__builtin_mul_overflow(x.strides[i], size_of(x.type), &bytes) || __builtin_mul_overflow(bytes, x.shape[i] - 1, &bytes)) return false;
+    if (__builtin_mul_overflow(x.strides[i], size_of(x.type), &bytes) || __builtin_mul_overflow(bytes, x.shape[i] - 1, &bytes))
+      return false;
     if (__builtin_add_overflow(bytes < 0 ? down : up, bytes, bytes < 0 ? &down : &up)) return false;
   }
   std::int64_t span;

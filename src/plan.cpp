@@ -12,13 +12,16 @@ namespace attend {
 namespace detail {
 namespace {
 
-// Fewer blocks than this and every chunk of keys becomes a work item of its own: enough for the widest machines, and memory for
-// partial results stays at this many, whatever the number of keys.
+// Fewer blocks than this and every chunk of keys becomes a work item of its own: enough for the widest machines.
 constexpr std::int64_t enough_items = 64;
+
+// Partial results of one wave: as many chunks as fit, so that a wave rarely ends, and memory stays bounded whatever the keys.
+constexpr std::int64_t wave_bytes = 4 << 20;
 
 /// Whether kernels may read rows where they lie: columns adjacent, elements aligned.
 bool readable_in_place(const operand& x, std::int64_t columns) noexcept {
-  return (x.column == 1 || columns <= 1) && reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(size_of(x.type)) == 0;
+  return (x.column == 1 || columns <= 1) &&
+         reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(size_of(x.type)) == 0;
 }
 
 }  // namespace
@@ -53,15 +56,19 @@ route choose_route(const problem& p) {
                               : "many rows share a key/value head: lanes are queries";
   r.choice = choose_kernel(r.op, p.type);
   r.weights_choice = choose_kernel(operation::forward, p.type);
-  r.shape = {p.width, p.value_width, !readable_in_place(p.k, p.width), !readable_in_place(p.v, p.value_width), static_cast<bool>(p.bias)};
+  r.shape = {p.width, p.value_width, !readable_in_place(p.k, p.width), !readable_in_place(p.v, p.value_width),
+             static_cast<bool>(p.bias)};
 
   const kernel& k = *r.choice.entry;
   r.lane_blocks = (r.rows + k.lanes - 1) / k.lanes;
   r.blocks = p.heads == 0 ? 0 : p.batch.count * p.kv_heads * r.lane_blocks;
   r.chunks = (p.keys + k.chunk_keys - 1) / k.chunk_keys;
-  if (r.blocks > 0 && r.blocks < enough_items && r.chunks > 1) r.wave = std::min(r.chunks, (enough_items + r.blocks - 1) / r.blocks);
   r.scratch_bytes = k.scratch_bytes(r.shape);
   r.partial_bytes = k.partial_bytes(r.shape);
+  if (r.blocks > 0 && r.blocks < enough_items && r.chunks > 1) {
+    const std::int64_t fit = wave_bytes / (r.blocks * r.partial_bytes), needed = (enough_items + r.blocks - 1) / r.blocks;
+    r.wave = std::min(r.chunks, std::max(fit, needed));
+  }
   return r;
 }
 
@@ -100,7 +107,9 @@ plan_facts facts_of(const problem& p, const route& r) {
       const std::int64_t last = std::min({first + k.tile_keys, p.keys, std::max(last_key(bounds), first + 1)});
       tile_class kind = first >= last_key(bounds) ? tile_class::skip : classify(bounds, first, last);
       if (kind == tile_class::full && p.mask) kind = tile_class::partial;
-      (kind == tile_class::skip ? facts.tiles_skipped : kind == tile_class::full ? facts.tiles_full : facts.tiles_partial) += p.kv_heads;
+      (kind == tile_class::skip   ? facts.tiles_skipped
+       : kind == tile_class::full ? facts.tiles_full
+                                  : facts.tiles_partial) += p.kv_heads;
       if (kind != tile_class::skip) pairs += static_cast<double>((last - first) * place.rows * p.kv_heads);
     }
   }
@@ -119,8 +128,8 @@ namespace {
 array_view shape_view(dtype type, const extents& shape) { return {nullptr, type, shape, detail::contiguous_strides(shape)}; }
 
 detail::problem problem_of(const problem_shape& shapes, const options& how) {
-  return detail::validate(shape_view(shapes.type, shapes.q), shape_view(shapes.type, shapes.k), shape_view(shapes.type, shapes.v), {}, how,
-                          detail::inputs::shapes);
+  return detail::validate(shape_view(shapes.type, shapes.q), shape_view(shapes.type, shapes.k),
+                          shape_view(shapes.type, shapes.v), {}, how, detail::inputs::shapes);
 }
 
 }  // namespace
@@ -151,26 +160,33 @@ std::string plan::describe() const {
   };
   using std::to_string;
   line("operation", f.operation + " " + std::string(name_of(f.type)));
-  line("shape", "B " + to_string(f.batch) + ", H " + to_string(f.heads) + ", Hk " + to_string(f.kv_heads) + ", L " + to_string(f.queries) + ", S " +
-                    to_string(f.keys) + ", E " + to_string(f.width) + ", Ev " + to_string(f.value_width));
+  line("shape", "B " + to_string(f.batch) + ", H " + to_string(f.heads) + ", Hk " + to_string(f.kv_heads) + ", L " +
+                    to_string(f.queries) + ", S " + to_string(f.keys) + ", E " + to_string(f.width) + ", Ev " +
+                    to_string(f.value_width));
   line("kernel", f.kernel + " on " + std::string(name_of(f.set)));
   line("because", f.reason);
-  line("tile", to_string(f.lanes) + " rows x " + to_string(f.tile_keys) + " keys, chunks of " + to_string(f.chunk_keys) + " keys");
-  line("tiles", to_string(f.tiles_full) + " full, " + to_string(f.tiles_partial) + " partial, " + to_string(f.tiles_skipped) + " skipped");
+  line("tile",
+       to_string(f.lanes) + " rows x " + to_string(f.tile_keys) + " keys, chunks of " + to_string(f.chunk_keys) + " keys");
+  line("tiles", to_string(f.tiles_full) + " full, " + to_string(f.tiles_partial) + " partial, " + to_string(f.tiles_skipped) +
+                    " skipped");
   line("work items", to_string(f.work_items) + (f.split_keys ? ", keys split" : ", keys whole"));
-  line("scratch", to_string(f.scratch_bytes_per_thread) + " bytes per thread, " + to_string(f.shared_scratch_bytes) + " bytes shared");
+  line("scratch",
+       to_string(f.scratch_bytes_per_thread) + " bytes per thread, " + to_string(f.shared_scratch_bytes) + " bytes shared");
   line("flops", number(f.flops));
   line("bytes", number(f.bytes));
   return text;
 }
 
 void plan::run(const array_view& q, const array_view& k, const array_view& v, const outputs& results) const {
-  const std::pair<const char*, std::pair<const array_view*, const extents*>> given[] = {{"q", {&q, &shapes_.q}}, {"k", {&k, &shapes_.k}}, {"v", {&v, &shapes_.v}}};
+  const std::pair<const char*, std::pair<const array_view*, const extents*>> given[] = {
+      {"q", {&q, &shapes_.q}}, {"k", {&k, &shapes_.k}}, {"v", {&v, &shapes_.v}}};
   for (const auto& [name, pair] : given) {
     if (pair.first->type != shapes_.type) {
-      throw argument_error(name, "the plan's dtype " + std::string(name_of(shapes_.type)), std::string(name_of(pair.first->type)), argument_error::kind::type);
+      throw argument_error(name, "the plan's dtype " + std::string(name_of(shapes_.type)),
+                           std::string(name_of(pair.first->type)), argument_error::kind::type);
     }
-    if (pair.first->shape != *pair.second) throw argument_error(name, "the plan's shape " + pair.second->to_string(), pair.first->shape.to_string());
+    if (pair.first->shape != *pair.second)
+      throw argument_error(name, "the plan's shape " + pair.second->to_string(), pair.first->shape.to_string());
   }
   attention(q, k, v, results, how_);
 }

@@ -76,15 +76,16 @@ inline std::int64_t first_position(const problem& p, std::int64_t b) noexcept {
 
 /// Half-open runs of keys that structure (causal, window, prefix, lengths) allows a query; an empty one is [0, 0).
 struct key_intervals {
-  std::int64_t begin = 0, end = 0;   // by causal, window and length
-  std::int64_t prefix_end = 0;       // [0, prefix_end)
+  std::int64_t begin = 0, end = 0;  // by causal, window and length
+  std::int64_t prefix_end = 0;      // [0, prefix_end)
 };
 
 /// The intervals of the query at `position` in a sequence of `length` keys whose prefix is `prefix` (0 for none).
 key_intervals allowed_intervals(const problem& p, std::int64_t position, std::int64_t length, std::int64_t prefix) noexcept;
 
 /// Pointer to element (b, h, row, 0).
-inline void* row_pointer(const batch_shape& batch, const operand& x, std::int64_t b, std::int64_t head, std::int64_t row) noexcept {
+inline void* row_pointer(const batch_shape& batch, const operand& x, std::int64_t b, std::int64_t head,
+                         std::int64_t row) noexcept {
   const std::int64_t offset = batch_offset(batch, b, x.batch) + head * x.head + row * x.row;
   return static_cast<char*>(x.data) + offset * size_of(x.type);
 }

@@ -13,11 +13,11 @@ struct route {
   kernel_choice choice{};          // computes out and lse
   kernel_choice weights_choice{};  // computes weights where they are wanted
   scratch_shape shape{};
-  std::int64_t rows = 0;           // queries x heads of a group
-  std::int64_t lane_blocks = 0;    // per sequence and key/value head
-  std::int64_t blocks = 0;         // of the whole call
-  std::int64_t chunks = 0;         // of the longest sequence
-  std::int64_t wave = 0;           // chunks in flight per block where keys are split; 0 where a block folds its own chunks
+  std::int64_t rows = 0;         // queries x heads of a group
+  std::int64_t lane_blocks = 0;  // per sequence and key/value head
+  std::int64_t blocks = 0;       // of the whole call
+  std::int64_t chunks = 0;       // of the longest sequence
+  std::int64_t wave = 0;         // chunks in flight per block where keys are split; 0 where a block folds its own chunks
   std::int64_t scratch_bytes = 0, partial_bytes = 0;
   const char* reason = "";
 };

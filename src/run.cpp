@@ -25,9 +25,11 @@ namespace {
 constexpr double worth_a_thread = 1e6;
 
 key_run strided_run(const key_source& source, std::int64_t key) {
-  const auto at = [key](const void* base, std::int64_t step, std::int64_t bytes) { return static_cast<const char*>(base) + key * step * bytes; };
-  return {at(source.k, source.k_step, source.element_bytes), at(source.v, source.v_step, source.element_bytes), source.k_step, source.v_step,
-          source.count - key};
+  const auto at = [key](const void* base, std::int64_t step, std::int64_t bytes) {
+    return static_cast<const char*>(base) + key * step * bytes;
+  };
+  return {at(source.k, source.k_step, source.element_bytes), at(source.v, source.v_step, source.element_bytes), source.k_step,
+          source.v_step, source.count - key};
 }
 
 /// Results do not depend on what rounding or flushing mode the calling thread has set.
@@ -71,8 +73,8 @@ class runner {
         stop_.store(true, std::memory_order_relaxed);
       }
     };
-    const double products = static_cast<double>(p_.batch.count * p_.heads) * static_cast<double>(p_.queries) * static_cast<double>(p_.keys) *
-                            static_cast<double>(p_.width + p_.value_width);
+    const double products = static_cast<double>(p_.batch.count * p_.heads) * static_cast<double>(p_.queries) *
+                            static_cast<double>(p_.keys) * static_cast<double>(p_.width + p_.value_width);
     const int threads = how_.threads > 0 ? how_.threads : num_threads();
     if (!how_.executor && (threads == 1 || count == 1 || products < worth_a_thread)) {
       for (std::int64_t i = 0; i < count; ++i) item(i);
@@ -106,7 +108,9 @@ class runner {
     char* const weights = p_.weights ? static_cast<char*>(row_pointer(batch, p_.weights, b, head, 0)) : nullptr;
     const char* const mask = p_.mask ? static_cast<char*>(row_pointer(batch, p_.mask, b, head, 0)) : nullptr;
     const char* const bias = p_.bias ? static_cast<char*>(row_pointer(batch, p_.bias, b, head, 0)) : nullptr;
-    const auto step = [](const operand& x, std::int64_t in_group, std::int64_t query) { return (in_group * x.head + query * x.row) * size_of(x.type); };
+    const auto step = [](const operand& x, std::int64_t in_group, std::int64_t query) {
+      return (in_group * x.head + query * x.row) * size_of(x.type);
+    };
     for (int lane = 0; lane < job.lanes.count; ++lane) {
       const std::int64_t row = at.first_row + lane, in_group = row % p_.group, query = row / p_.group;
       job.lanes.q[lane] = q + step(p_.q, in_group, query);
@@ -115,8 +119,15 @@ class runner {
       job.lanes.mask[lane] = mask ? reinterpret_cast<const unsigned char*>(mask + step(p_.mask, in_group, query)) : nullptr;
       job.lanes.bias[lane] = bias ? bias + step(p_.bias, in_group, query) : nullptr;
     }
-    job.keys = {strided_run,     row_pointer(batch, p_.k, b, at.kv_head, 0), row_pointer(batch, p_.v, b, at.kv_head, 0), p_.k.row, p_.v.row, p_.k.column, p_.v.column,
-                key_length(p_, b), size_of(p_.type)};
+    job.keys = {strided_run,
+                row_pointer(batch, p_.k, b, at.kv_head, 0),
+                row_pointer(batch, p_.v, b, at.kv_head, 0),
+                p_.k.row,
+                p_.v.row,
+                p_.k.column,
+                p_.v.column,
+                key_length(p_, b),
+                size_of(p_.type)};
     job.width = p_.width;
     job.value_width = p_.value_width;
     job.q_column = p_.q.column;
@@ -193,8 +204,10 @@ class runner {
         char* const total = slot(block, r_.wave);
         for (std::int64_t n = 0; n < count; ++n) {
           if (!filled[block * slots + n]) continue;
-          if (any) k.fold(job, total, slot(block, n));
-          else std::memcpy(total, slot(block, n), static_cast<std::size_t>(r_.partial_bytes));
+          if (any)
+            k.fold(job, total, slot(block, n));
+          else
+            std::memcpy(total, slot(block, n), static_cast<std::size_t>(r_.partial_bytes));
           any = 1;
         }
         if (!last) return;
@@ -212,9 +225,11 @@ class runner {
       for (int lane = 0; lane < job.lanes.count; ++lane) {
         const std::int64_t row = at.first_row + lane;
         void* const to = row_pointer(p_.batch, p_.lse, at.sequence, at.kv_head * p_.group + row % p_.group, row / p_.group);
-        const double lse = denominator[lane] == 0 ? -std::numeric_limits<double>::infinity() : maximum[lane] + std::log(denominator[lane]);
+        const double lse =
+            denominator[lane] == 0 ? -std::numeric_limits<double>::infinity() : maximum[lane] + std::log(denominator[lane]);
         const float single = static_cast<float>(lse);
-        std::memcpy(to, p_.type == dtype::f32 ? static_cast<const void*>(&single) : &lse, static_cast<std::size_t>(size_of(p_.type)));
+        std::memcpy(to, p_.type == dtype::f32 ? static_cast<const void*>(&single) : &lse,
+                    static_cast<std::size_t>(size_of(p_.type)));
       }
     }
     if (p_.weights) weights(job, at, maximum, denominator);

@@ -64,7 +64,8 @@ extents contiguous_strides(const extents& shape) {
   std::int64_t step = 1;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
     strides[axis] = step;
-    if (__builtin_mul_overflow(step, shape[axis] > 0 ? shape[axis] : 1, &step)) throw argument_error("shape", "fewer than 2^59 elements", shape.to_string());
+    if (__builtin_mul_overflow(step, shape[axis] > 0 ? shape[axis] : 1, &step))
+      throw argument_error("shape", "fewer than 2^59 elements", shape.to_string());
   }
   return strides;
 }
@@ -72,7 +73,9 @@ extents contiguous_strides(const extents& shape) {
 }  // namespace detail
 
 argument_error::argument_error(std::string argument, const std::string& expected, const std::string& received, kind what_kind)
-    : std::invalid_argument(argument + ": expected " + expected + ", got " + received), argument_(std::move(argument)), kind_(what_kind) {}
+    : std::invalid_argument(argument + ": expected " + expected + ", got " + received),
+      argument_(std::move(argument)),
+      kind_(what_kind) {}
 
 interrupted::interrupted() : std::runtime_error("attention was interrupted by its caller") {}
 

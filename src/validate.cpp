@@ -48,10 +48,12 @@ axes heads_first(const array_view& x, layout order) {
 }
 
 void check_memory(const char* name, const array_view& x, inputs given = inputs::data) {
-  if (x.shape.rank() != x.strides.rank()) refuse(name, "as many strides as axes", to_string(x.strides.rank()) + " strides for shape " + x.shape.to_string());
+  if (x.shape.rank() != x.strides.rank())
+    refuse(name, "as many strides as axes", to_string(x.strides.rank()) + " strides for shape " + x.shape.to_string());
   if (x.shape.count() == 0) return;
   if (!x.data && given == inputs::data) refuse(name, "memory for shape " + x.shape.to_string(), "a null pointer");
-  if (!byte_span(x)) refuse(name, "a byte span below 2^63", "shape " + x.shape.to_string() + " with strides " + x.strides.to_string());
+  if (!byte_span(x))
+    refuse(name, "a byte span below 2^63", "shape " + x.shape.to_string() + " with strides " + x.strides.to_string());
 }
 
 void check_input(const char* name, const array_view& x, dtype type, inputs given) {
@@ -75,7 +77,8 @@ void widen(batch_shape& batch, const axes& x, const char* name) {
     std::int64_t& size = batch.sizes[batch.axes - own + axis];
     if (size == 1) size = x.shape[axis];
     if (x.shape[axis] != 1 && x.shape[axis] != size) {
-      refuse(name, "batch axes that broadcast with those of the arrays before it", "shape " + x.shape.to_string() + " (as batch axes, heads, length, width)");
+      refuse(name, "batch axes that broadcast with those of the arrays before it",
+             "shape " + x.shape.to_string() + " (as batch axes, heads, length, width)");
     }
   }
 }
@@ -118,10 +121,14 @@ operand broadcast(const char* name, const array_view& x, const problem& p) {
   for (int axis = 0; axis < x.shape.rank(); ++axis) {
     const std::int64_t stride = x.shape[axis] == 1 ? 0 : x.strides[axis];
     const int from_right = x.shape.rank() - 1 - axis;
-    if (from_right == 0) o.column = stride;
-    else if (from_right == 1) o.row = stride;
-    else if (from_right == 2) o.head = stride;
-    else if (p.batch.axes > 0) o.batch[p.batch.axes - 1 - (from_right - 3)] = stride;
+    if (from_right == 0)
+      o.column = stride;
+    else if (from_right == 1)
+      o.row = stride;
+    else if (from_right == 2)
+      o.head = stride;
+    else if (p.batch.axes > 0)
+      o.batch[p.batch.axes - 1 - (from_right - 3)] = stride;
   }
   return o;
 }
@@ -130,25 +137,29 @@ batch_values per_batch(const char* name, const batch_integers& given, const prob
   batch_values values;
   if (!given.is_array()) {
     values.value = given.given() ? given.value() : 0;
-    if (values.value < low || values.value > high) refuse(name, "values from " + to_string(low) + " to " + to_string(high), to_string(values.value));
+    if (values.value < low || values.value > high)
+      refuse(name, "values from " + to_string(low) + " to " + to_string(high), to_string(values.value));
     return values;
   }
   const auto& view = given.values();
   check_memory(name, view);
   const extents shape = batch_extents(p.batch);
-  if (view.shape.rank() != 0 && view.shape != shape) refuse(name, "one integer, or one per batch: shape " + shape.to_string(), "shape " + view.shape.to_string());
+  if (view.shape.rank() != 0 && view.shape != shape)
+    refuse(name, "one integer, or one per batch: shape " + shape.to_string(), "shape " + view.shape.to_string());
   values.data = view.data;
   for (int axis = 0; axis < view.shape.rank(); ++axis) values.strides[axis] = view.strides[axis];
   for (std::int64_t b = 0; b < p.batch.count; ++b) {
     const std::int64_t value = batch_value(p.batch, b, values);
-    if (value < low || value > high) refuse(name, "values from " + to_string(low) + " to " + to_string(high), to_string(value) + " for batch " + to_string(b));
+    if (value < low || value > high)
+      refuse(name, "values from " + to_string(low) + " to " + to_string(high), to_string(value) + " for batch " + to_string(b));
   }
   return values;
 }
 
 void check_positions(problem& p, const options& how) {
   for (const auto& [side, word] : {std::pair{how.window.left, "left"}, std::pair{how.window.right, "right"}}) {
-    if (side && *side < 0) refuse("window", std::string("a ") + word + " side of at least 0, or none for unbounded", to_string(*side));
+    if (side && *side < 0)
+      refuse("window", std::string("a ") + word + " side of at least 0, or none for unbounded", to_string(*side));
   }
   p.causal = how.causal;
   if (how.window.left) p.left = std::min(*how.window.left, far);
@@ -165,20 +176,25 @@ void check_positions(problem& p, const options& how) {
   } else if (how.query_offset.given()) {
     p.offset = per_batch("query_offset", how.query_offset, p, -far, far);
   } else if ((how.causal || how.window) && p.queries != p.keys) {
-    refuse("query_offset", "an integer, \"upper_left\" (query 0 at key 0) or \"lower_right\" (last query at the last key) where positions are compared and L != S",
+    refuse("query_offset",
+           "an integer, \"upper_left\" (query 0 at key 0) or \"lower_right\" (last query at the last key) where positions are "
+           "compared and L != S",
            "none for " + to_string(p.queries) + " queries and " + to_string(p.keys) + " keys");
   }
 }
 
-void check_result(const char* name, const mutable_array_view& x, dtype type, const extents& shape, const array_view (&arrays)[5],
-                  const char* const (&names)[5]) {
+void check_result(const char* name, const mutable_array_view& x, dtype type, const extents& shape,
+                  const array_view (&arrays)[5], const char* const (&names)[5]) {
   if (x.type != type) refuse_type(name, std::string(name_of(type)), x.type);
   if (x.shape != shape) refuse(name, "shape " + shape.to_string(), x.shape.to_string());
   check_memory(name, x);
   if (shape.count() == 0) return;
-  if (!distinct_elements(x)) refuse(name, "every element in a place of its own", "strides " + x.strides.to_string() + " for shape " + x.shape.to_string());
+  if (!distinct_elements(x))
+    refuse(name, "every element in a place of its own",
+           "strides " + x.strides.to_string() + " for shape " + x.shape.to_string());
   for (int i = 0; i < 5; ++i) {
-    if (arrays[i] && overlaps(x, arrays[i])) refuse(name, std::string("memory apart from every input"), std::string("an array that overlaps ") + names[i]);
+    if (arrays[i] && overlaps(x, arrays[i]))
+      refuse(name, std::string("memory apart from every input"), std::string("an array that overlaps ") + names[i]);
   }
 }
 
@@ -210,19 +226,22 @@ extents weights_shape(const problem& p, bool matrices) {
 key_intervals allowed_intervals(const problem& p, std::int64_t position, std::int64_t length, std::int64_t prefix) noexcept {
   key_intervals allowed{0, length, std::min(prefix, length)};
   if (p.causal) allowed.end = std::min(allowed.end, position + 1);
-  if (p.right) allowed.end = std::min(allowed.end, position + 1 + std::min(*p.right, far - 1 - std::max<std::int64_t>(position, 0)));
+  if (p.right)
+    allowed.end = std::min(allowed.end, position + 1 + std::min(*p.right, far - 1 - std::max<std::int64_t>(position, 0)));
   if (p.left) allowed.begin = std::max<std::int64_t>(0, position - *p.left);
   if (allowed.begin >= allowed.end) allowed.begin = allowed.end = 0;
   return allowed;
 }
 
-problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how, inputs given) {
+problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how,
+                 inputs given) {
   check_input("q", q, q.type, given);
   check_input("k", k, q.type, given);
   check_input("v", v, q.type, given);
   const int matrices = (q.shape.rank() == 2) + (k.shape.rank() == 2) + (v.shape.rank() == 2);
   if (matrices == 1 || matrices == 2) {
-    refuse("q, k, v", "rank 2 for all or for none", "shapes " + q.shape.to_string() + ", " + k.shape.to_string() + ", " + v.shape.to_string());
+    refuse("q, k, v", "rank 2 for all or for none",
+           "shapes " + q.shape.to_string() + ", " + k.shape.to_string() + ", " + v.shape.to_string());
   }
   const axes qa = heads_first(q, how.layout), ka = heads_first(k, how.layout), va = heads_first(v, how.layout);
 
@@ -254,7 +273,8 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
   if (!std::isfinite(p.scale)) refuse("scale", "a finite number", to_string(p.scale));
   check_positions(p, how);
   if (how.mask) {
-    if (how.mask.type != dtype::boolean) refuse_type("mask", "booleans (true = attend; numbers to add are `bias`)", how.mask.type);
+    if (how.mask.type != dtype::boolean)
+      refuse_type("mask", "booleans (true = attend; numbers to add are `bias`)", how.mask.type);
     p.mask = broadcast("mask", how.mask, p);
   }
   if (how.bias) {
@@ -288,7 +308,8 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
   for (int i = 1; i < 3; ++i) {
     for (int j = 0; j < i; ++j) {
       if (*written[i] && *written[j] && overlaps(*written[i], *written[j])) {
-        refuse(result_names[i], "memory apart from the other results", std::string("an array that overlaps ") + result_names[j]);
+        refuse(result_names[i], "memory apart from the other results",
+               std::string("an array that overlaps ") + result_names[j]);
       }
     }
   }

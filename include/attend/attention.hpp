@@ -19,8 +19,8 @@ namespace attend {
 
 /// Where results go: memory of the caller's, any strides, none of it overlapping an input. Only what is given is computed.
 struct outputs {
-  mutable_array_view out = {};      ///< (..., H, L, Ev), or (..., L, H, Ev) in layout blhd; the inputs' dtype
-  mutable_array_view lse = {};      ///< natural logarithm of each row's sum, (..., H, L): float32, or float64 for float64 inputs
+  mutable_array_view out = {};  ///< (..., H, L, Ev), or (..., L, H, Ev) in layout blhd; the inputs' dtype
+  mutable_array_view lse = {};  ///< natural logarithm of each row's sum, (..., H, L): float32, or float64 for float64 inputs
   mutable_array_view weights = {};  ///< (..., H, L, S), the inputs' dtype
 };
 

@@ -71,14 +71,14 @@ struct interrupt {
 
 /// What a call computes. Arrays named here are read, never kept, except by a plan, which needs them for as long as it runs.
 struct options {
-  bool causal = false;                   ///< j <= i + query_offset
+  bool causal = false;  ///< j <= i + query_offset
   attend::window window = {};
-  query_position query_offset = {};      ///< needed where positions are compared and L != S
-  batch_integers prefix = {};            ///< keys j < prefix are visible beside what causal and window allow; needs one of them
-  batch_integers key_lengths = {};       ///< keys j >= length are excluded and never read
-  array_view mask = {};                  ///< booleans, true = attend; NumPy broadcasting against (..., H, L, S)
-  array_view bias = {};                  ///< added to the scaled scores; the input's dtype or float32; -inf excludes
-  std::optional<double> scale = {};      ///< any finite number; default 1/sqrt(E)
+  query_position query_offset = {};  ///< needed where positions are compared and L != S
+  batch_integers prefix = {};        ///< keys j < prefix are visible beside what causal and window allow; needs one of them
+  batch_integers key_lengths = {};   ///< keys j >= length are excluded and never read
+  array_view mask = {};              ///< booleans, true = attend; NumPy broadcasting against (..., H, L, S)
+  array_view bias = {};              ///< added to the scaled scores; the input's dtype or float32; -inf excludes
+  std::optional<double> scale = {};  ///< any finite number; default 1/sqrt(E)
   attend::layout layout = attend::layout::bhld;
   bool reproducible = false;             ///< one kernel for every L: a row depends only on its own query, keys and options
   int threads = 0;                       ///< at most so many; 0 = `num_threads()`

@@ -25,23 +25,23 @@ struct problem_shape {
 
 /// What was decided, in numbers. Tiles count score tiles of `lanes` x `tile_keys` over the whole call.
 struct plan_facts {
-  std::string operation;              ///< "forward"
-  std::string kernel;                 ///< "forward" (queries are lanes) or "few_queries" (columns are lanes)
-  std::string reason;                 ///< why this kernel
+  std::string operation;  ///< "forward"
+  std::string kernel;     ///< "forward" (queries are lanes) or "few_queries" (columns are lanes)
+  std::string reason;     ///< why this kernel
   isa set = isa::scalar;
   dtype type = dtype::f32;
   std::int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, width = 0, value_width = 0;
-  int lanes = 0;                      ///< rows (query, head) that one block computes together
-  int tile_keys = 0;                  ///< keys of one score tile
-  std::int64_t chunk_keys = 0;        ///< keys that fold into one partial result
-  std::int64_t lane_blocks = 0;       ///< per sequence and key/value head
+  int lanes = 0;                 ///< rows (query, head) that one block computes together
+  int tile_keys = 0;             ///< keys of one score tile
+  std::int64_t chunk_keys = 0;   ///< keys that fold into one partial result
+  std::int64_t lane_blocks = 0;  ///< per sequence and key/value head
   std::int64_t work_items = 0;
-  bool split_keys = false;            ///< chunks of one row may run on different threads
+  bool split_keys = false;  ///< chunks of one row may run on different threads
   std::int64_t tiles_skipped = 0, tiles_full = 0, tiles_partial = 0;
   std::int64_t scratch_bytes_per_thread = 0;
   std::int64_t shared_scratch_bytes = 0;  ///< partial results of split keys
-  double flops = 0;                   ///< multiply-adds count two; of the tiles that are not skipped
-  double bytes = 0;                   ///< q, k, v read and out written once
+  double flops = 0;                       ///< multiply-adds count two; of the tiles that are not skipped
+  double bytes = 0;                       ///< q, k, v read and out written once
 };
 
 /// A checked call without its data. A value: copies are independent; runs on any number of threads at once.

@@ -23,6 +23,7 @@ result attention(const array_view& q, const array_view& k, const array_view& v, 
 
 /// The largest error that the contract allows for `out`, element by element, in the layout of `truth.out`:
 /// `bound * max|v|`, or what rounding scores of this size makes inevitable, whichever is larger.
-tensor<double> error_bound(const array_view& q, const array_view& k, const array_view& v, const options& how, const result& truth);
+tensor<double> error_bound(const array_view& q, const array_view& k, const array_view& v, const options& how,
+                           const result& truth);
 
 }  // namespace attend::reference

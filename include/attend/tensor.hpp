@@ -119,7 +119,8 @@ struct basic_array_view {
   template <tensor_like X>
   basic_array_view(X&& x) {
     const auto view = x.view();
-    static_assert(std::is_const_v<Void> || !std::is_const_v<typename decltype(view)::element_type>, "a writable array is needed here");
+    static_assert(std::is_const_v<Void> || !std::is_const_v<typename decltype(view)::element_type>,
+                  "a writable array is needed here");
     data = view.data;
     type = dtype_of<typename decltype(view)::value_type>;
     shape = view.shape;

@@ -3,8 +3,9 @@
 //
 //   queries  [rows][E padded]      scores  [rows][tile_keys]      O  [rows][Ev padded]      m, l  [rows]
 //
-// Scores: 4 keys x few_rows queries of dot products at a time, summed across lanes four at once. Values: few_rows x few_vectors
-// sums over a tile, one pass over full rows of V where Ev <= few_vectors x width. A row's numbers do not depend on how many rows
+// Scores: 4 keys x few_score_rows queries of dot products at a time, summed across lanes four at once. Values: few_value_rows x few_vectors
+// sums over a few keys that stay in L1 while all rows meet them. Tiles are long, so that K and then V are read in long straight
+// runs: each change of direction costs the hardware's prefetching a new start. A row's numbers do not depend on how many rows
 // share the block. Benchmark: bench/run.py --filter decode.
 
 template <class S>
@@ -13,14 +14,16 @@ struct few_queries {
   using V = typename S::V;
   static constexpr int width = S::width;
   static constexpr int rows = few_queries_rows;
-  static constexpr int tile_keys = 64;
-  static constexpr std::int64_t chunk_keys = 8 * tile_keys;
+  static constexpr int tile_keys = 256;
+  static constexpr std::int64_t chunk_keys = 4 * tile_keys;
+  static constexpr int prefetch_keys = 16;
+  static constexpr int value_keys = 16;  // keys whose values stay in L1 while every row meets them
 
   static constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + width - 1) / width * width; }
 
   struct scratch {
-    T *queries, *scores, *bias, *packed_k, *packed_v;
-    const T **k_rows, **v_rows, **next_k_rows, **next_v_rows;
+    T *queries, *scores, *tile_out, *bias, *packed_k, *packed_v;
+    const T **k_rows, **v_rows;
     std::int64_t bytes;
   };
   static scratch scratch_of(void* memory, const scratch_shape& shape) {
@@ -28,17 +31,18 @@ struct few_queries {
     scratch s;
     s.queries = a.take<T>(rows * padded_columns(shape.width));
     s.scores = a.take<T>(rows * tile_keys);
-    s.k_rows = a.take<const T*>(tile_keys);
-    s.v_rows = a.take<const T*>(tile_keys);
-    s.next_k_rows = a.take<const T*>(tile_keys);
-    s.next_v_rows = a.take<const T*>(tile_keys);
+    s.k_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
+    s.v_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
+    s.tile_out = a.take<T>(rows * padded_columns(shape.value_width));
     s.bias = a.take<T>(shape.has_bias ? tile_keys : 0);
     s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
     s.packed_v = a.take<T>(shape.pack_v ? tile_keys * shape.value_width : 0);
     s.bytes = a.used;
     return s;
   }
-  static scratch scratch_of(const block_job& job) { return scratch_of(job.scratch, {job.width, job.value_width, job.pack_k, job.pack_v, job.has_bias}); }
+  static scratch scratch_of(const block_job& job) {
+    return scratch_of(job.scratch, {job.width, job.value_width, job.pack_k, job.pack_v, job.has_bias});
+  }
   static std::int64_t scratch_bytes(const scratch_shape& shape) { return scratch_of(nullptr, shape).bytes; }
 
   struct sums {
@@ -64,49 +68,88 @@ struct few_queries {
     }
   }
 
+  // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are asked
+  // for: evenly among the products, each pass over the rows asking for its part of the columns. One row alone needs no help.
+  struct prefetch {
+    const T* const* rows;
+    std::int64_t begin, end;  // columns
+  };
+  static constexpr int line = 64 / static_cast<int>(sizeof(T));
+
+  static prefetch part_of_pass(const T* const* rows, std::int64_t columns, int r, int pass_rows, int count) {
+    return {rows, columns * r / count / line * line,
+            r + pass_rows >= count ? columns : columns * (r + pass_rows) / count / line * line};
+  }
+
   /// scores[r][0..4) = queries[r] . k[0..4) for `Rows` queries.
-  template <int Rows>
-  static void score_keys(const T* const* k, const T* queries, std::int64_t columns, T* scores) {
+  template <int Rows, bool asks>
+  static void score_keys(const T* const* k, const T* queries, std::int64_t columns, T* scores, const prefetch& ahead) {
     const std::int64_t query_step = padded_columns(columns), whole = columns / width * width;
     V sum[Rows][4];
     for (int r = 0; r < Rows; ++r) {
       for (int i = 0; i < 4; ++i) sum[r][i] = S::set(0);
     }
-    const auto step = [&](std::int64_t d, const V (&key)[4]) __attribute__((always_inline)) {
+    const T *const k0 = k[0], *const k1 = k[1], *const k2 = k[2], *const k3 = k[3];
+    const auto add = [&](std::int64_t d, V x0, V x1, V x2, V x3) __attribute__((always_inline)) {
       for (int r = 0; r < Rows; ++r) {
         const V q = S::load(queries + r * query_step + d);
-        for (int i = 0; i < 4; ++i) sum[r][i] = S::fma(key[i], q, sum[r][i]);
+        sum[r][0] = S::fma(x0, q, sum[r][0]);
+        sum[r][1] = S::fma(x1, q, sum[r][1]);
+        sum[r][2] = S::fma(x2, q, sum[r][2]);
+        sum[r][3] = S::fma(x3, q, sum[r][3]);
       }
     };
     for (std::int64_t d = 0; d < whole; d += width) {
-      const V key[4] = {S::load(k[0] + d), S::load(k[1] + d), S::load(k[2] + d), S::load(k[3] + d)};
-      step(d, key);
+      if (asks && d >= ahead.begin && d < ahead.end && d % line == 0) {
+        for (int i = 0; i < 4; ++i) __builtin_prefetch(ahead.rows[i] + d);
+      }
+      add(d, S::load(k0 + d), S::load(k1 + d), S::load(k2 + d), S::load(k3 + d));
     }
     if (whole < columns) {
       const int rest = static_cast<int>(columns - whole);
-      const V key[4] = {S::load_first(k[0] + whole, rest), S::load_first(k[1] + whole, rest), S::load_first(k[2] + whole, rest),
-                        S::load_first(k[3] + whole, rest)};
-      step(whole, key);
+      add(whole, S::load_first(k0 + whole, rest), S::load_first(k1 + whole, rest), S::load_first(k2 + whole, rest),
+          S::load_first(k3 + whole, rest));
     }
     for (int r = 0; r < Rows; ++r) S::store_sums(scores + r * tile_keys, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
   }
 
-  /// Asks for a row that is needed soon: while keys are at work, memory delivers values, and the other way round.
-  [[gnu::always_inline]] static inline void prefetch_row(const T* row, std::int64_t columns) {
-    for (std::int64_t d = 0; d < columns; d += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(row + d);
+  static void score_tile(const block_job& job, const scratch& s, int count) {
+    const std::int64_t query_step = padded_columns(job.width);
+    const int whole = count / 4 * 4;
+    const auto some_keys = [&](const T* const* k, int j) __attribute__((always_inline)) {
+      const T* const* const ahead = s.k_rows + j + prefetch_keys;
+      const auto some_rows = [&]<int Rows, bool asks>(int r) __attribute__((always_inline)) {
+        score_keys<Rows, asks>(k, s.queries + r * query_step, job.width, s.scores + r * tile_keys + j,
+                               part_of_pass(ahead, job.width, r, Rows, job.lanes.count));
+      };
+      int r = 0;
+      for (; r + S::few_score_rows <= job.lanes.count; r += S::few_score_rows)
+        some_rows.template operator()<S::few_score_rows, true>(r);
+      for (; r + 2 <= job.lanes.count; r += 2) some_rows.template operator()<2, true>(r);
+      if (r < job.lanes.count) some_rows.template operator()<1, true>(r);
+    };
+    if (job.lanes.count == 1) {
+      for (int j = 0; j < whole; j += 4) score_keys<1, false>(s.k_rows + j, s.queries, job.width, s.scores + j, {});
+    } else {
+      for (int j = 0; j < whole; j += 4) some_keys(s.k_rows + j, j);
+    }
+    if (whole < count) {  // the last group repeats a key
+      const T* last[4];
+      for (int i = 0; i < 4; ++i) last[i] = s.k_rows[whole + i < count ? whole + i : count - 1];
+      some_keys(last, whole);
+    }
   }
 
-  static void score_tile(const block_job& job, const scratch& s, int count) {
-    for (int j = count; j % 4 != 0; ++j) s.k_rows[j] = s.k_rows[count - 1];  // the last group repeats a key
-    const std::int64_t query_step = padded_columns(job.width);
-    for (int j = 0; j < count; j += 4) {
-      for (int i = j; !job.pack_v && i < j + 4 && i < count; ++i) prefetch_row(s.v_rows[i], job.value_width);
-      int r = 0;
-      for (; r + S::few_rows <= job.lanes.count; r += S::few_rows) {
-        score_keys<S::few_rows>(s.k_rows + j, s.queries + r * query_step, job.width, s.scores + r * tile_keys + j);
-      }
-      for (; r < job.lanes.count; ++r) score_keys<1>(s.k_rows + j, s.queries + r * query_step, job.width, s.scores + r * tile_keys + j);
-    }
+  /// Behind a tile's rows stand those that are read next, to be asked for in time: after the keys the values, after the values the
+  /// next tile's keys.
+  static void continue_rows(const block_job& job, const scratch& s, std::int64_t first, int count, std::int64_t end) {
+    constexpr int more = prefetch_keys + 4;
+    for (int i = 0; i < more; ++i) s.k_rows[count + i] = s.v_rows[i < count ? i : count - 1];
+    const std::int64_t left = end - first - count;
+    const int following = left < more ? static_cast<int>(left) : more;
+    const T* unused[more];
+    key_rows(job.keys, first + count, following, s.v_rows + count, unused);
+    for (int i = following; i < more; ++i) s.v_rows[count + i] = s.v_rows[count - 1];
   }
 
   /// Adds the bias of row r and puts -inf where the row does not see a key, and behind the last key up to a full vector.
@@ -117,7 +160,8 @@ struct few_queries {
       for (int j = 0; j < count; j += width) S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.bias + j)));
     }
     if (partial_tile) {
-      const std::int64_t begin = job.lanes.begin[r] - first, end = job.lanes.end[r] - first, prefix = job.lanes.prefix_end[r] - first;
+      const std::int64_t begin = job.lanes.begin[r] - first, end = job.lanes.end[r] - first,
+                         prefix = job.lanes.prefix_end[r] - first;
       for (int j = 0; j < count; ++j) scores[j] = j < prefix || (j >= begin && j < end) ? scores[j] : -infinity<T>;
     }
     if (job.has_mask) {
@@ -146,84 +190,91 @@ struct few_queries {
     return shrink[0];
   }
 
-  /// out[r][0..Vectors x width) = out * rescale[r] + sum over keys of weights[r][key] * v_rows[key]; `rest` columns in the last
-  /// vector, which V must not be read past.
-  template <int Rows, int Vectors, bool marked>
-  static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, int rest, const T* rescale, T* out,
-                            std::int64_t out_step, const T* const* next_k_rows, std::int64_t next_width) {
+  /// sums[r][0..Vectors x width) += weights[r][key] * v_rows[key] over `count` keys, beginning at 0 where they are the tile's first.
+  /// The last vector has `rest` columns, which V must not be read past.
+  template <int Rows, int Vectors, bool marked, bool whole, bool asks>
+  static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, int rest, bool first,
+                            T* sums_, std::int64_t step, const prefetch& ahead) {
     V sum[Rows][Vectors];
     for (int r = 0; r < Rows; ++r) {
-      for (int c = 0; c < Vectors; ++c) sum[r][c] = S::set(0);
+      for (int c = 0; c < Vectors; ++c) sum[r][c] = first ? S::set(0) : S::load(sums_ + r * step + c * width);
     }
-    const auto step = [&](int j, const V (&value)[Vectors]) __attribute__((always_inline)) {
+    for (int j = 0; j < count; ++j) {
+      for (std::int64_t d = ahead.begin; asks && d < ahead.end; d += line) __builtin_prefetch(ahead.rows[j] + d);
+      const T* const v = v_rows[j] + column;
+      V value[Vectors];
+      for (int c = 0; c < Vectors - 1; ++c) value[c] = S::load(v + c * width);
+      value[Vectors - 1] = whole ? S::load(v + (Vectors - 1) * width) : S::load_first(v + (Vectors - 1) * width, rest);
       for (int r = 0; r < Rows; ++r) {
         const T weight = weights[r * tile_keys + j];
         if (marked && weight < 0) continue;
         const V w = S::set(weight);
         for (int c = 0; c < Vectors; ++c) sum[r][c] = S::fma(value[c], w, sum[r][c]);
       }
-    };
-    if (rest == width) {
-      for (int j = 0; j < count; ++j) {
-        V value[Vectors];
-        for (int c = 0; c < Vectors; ++c) value[c] = S::load(v_rows[j] + column + c * width);
-        if (next_k_rows) prefetch_row(next_k_rows[j], next_width);
-        step(j, value);
-      }
-    } else {
-      for (int j = 0; j < count; ++j) {
-        V value[Vectors];
-        for (int c = 0; c < Vectors - 1; ++c) value[c] = S::load(v_rows[j] + column + c * width);
-        value[Vectors - 1] = S::load_first(v_rows[j] + column + (Vectors - 1) * width, rest);
-        step(j, value);
-      }
     }
     for (int r = 0; r < Rows; ++r) {
-      for (int c = 0; c < Vectors; ++c) {
-        T* const at = out + r * out_step + c * width;
-        S::store(at, S::fma(S::load(at), S::set(rescale[r]), sum[r][c]));
-      }
+      for (int c = 0; c < Vectors; ++c) S::store(sums_ + r * step + c * width, sum[r][c]);
     }
   }
 
   template <int Vectors, bool marked>
-  static void value_rows(const block_job& job, const scratch& s, int count, std::int64_t column, const T* rescale, T* out,
-                         const T* const* next_k_rows) {
-    const std::int64_t out_step = padded_columns(job.value_width), left = job.value_width - column - (Vectors - 1) * width;
+  static void value_rows(const block_job& job, const scratch& s, int begin, int count, std::int64_t column) {
+    const std::int64_t step = padded_columns(job.value_width), left = job.value_width - column - (Vectors - 1) * width;
     const int rest = left < width ? static_cast<int>(left) : width;
-    const auto ahead = [&](int r) { return r == 0 && column == 0 ? next_k_rows : nullptr; };  // once per tile
+    const T* const* const v_rows = s.v_rows + begin;
+    const auto some_rows = [&]<int Rows, bool whole, bool asks = true>(int r) {
+      // Each pass over some columns asks for the same columns of the rows to come.
+      prefetch next = part_of_pass(v_rows + prefetch_keys, Vectors * width, r, Rows, job.lanes.count);
+      next.begin += column;
+      next.end += column;
+      value_columns<Rows, Vectors, marked, whole, asks>(v_rows, s.scores + r * tile_keys + begin, count, column, rest,
+                                                        begin == 0, s.tile_out + r * step + column, step, next);
+    };
+    if (job.lanes.count == 1) {
+      rest == width ? some_rows.template operator()<1, true, false>(0) : some_rows.template operator()<1, false, false>(0);
+      return;
+    }
     int r = 0;
-    for (; r + S::few_rows <= job.lanes.count; r += S::few_rows) {
-      value_columns<S::few_rows, Vectors, marked>(s.v_rows, s.scores + r * tile_keys, count, column, rest, rescale + r,
-                                                  out + r * out_step + column, out_step, ahead(r), job.width);
+    for (; r + S::few_value_rows <= job.lanes.count; r += S::few_value_rows) {
+      rest == width ? some_rows.template operator()<S::few_value_rows, true>(r)
+                    : some_rows.template operator()<S::few_value_rows, false>(r);
     }
     for (; r < job.lanes.count; ++r) {
-      value_columns<1, Vectors, marked>(s.v_rows, s.scores + r * tile_keys, count, column, rest, rescale + r, out + r * out_step + column,
-                                        out_step, ahead(r), job.width);
+      rest == width ? some_rows.template operator()<1, true>(r) : some_rows.template operator()<1, false>(r);
     }
   }
 
+  /// out[r] = out[r] * rescale[r] + the tile's weighted sum of values.
   template <bool marked>
-  static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out, const T* const* next_k_rows) {
-    std::int64_t column = 0;
+  static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out) {
     const std::int64_t columns = padded_columns(job.value_width);
-    for (; column + S::few_vectors * width <= columns; column += S::few_vectors * width) {
-      value_rows<S::few_vectors, marked>(job, s, count, column, rescale, out, next_k_rows);
+    for (int begin = 0; begin < count; begin += value_keys) {
+      const int some = count - begin < value_keys ? count - begin : value_keys;
+      std::int64_t column = 0;
+      for (; column + S::few_vectors * width <= columns; column += S::few_vectors * width) {
+        value_rows<S::few_vectors, marked>(job, s, begin, some, column);
+      }
+      if (S::few_vectors > 4 && column + 4 * width <= columns) {
+        value_rows<4, marked>(job, s, begin, some, column);
+        column += 4 * width;
+      }
+      if (column + 2 * width <= columns) {
+        value_rows<2, marked>(job, s, begin, some, column);
+        column += 2 * width;
+      }
+      if (column < columns) value_rows<1, marked>(job, s, begin, some, column);
     }
-    if (S::few_vectors > 4 && column + 4 * width <= columns) {
-      value_rows<4, marked>(job, s, count, column, rescale, out, next_k_rows);
-      column += 4 * width;
+    for (int r = 0; r < job.lanes.count; ++r) {
+      const V shrink = S::set(rescale[r]);
+      for (std::int64_t c = r * columns; c < (r + 1) * columns; c += width) {
+        S::store(out + c, S::fma(S::load(out + c), shrink, S::load(s.tile_out + c)));
+      }
     }
-    if (column + 2 * width <= columns) {
-      value_rows<2, marked>(job, s, count, column, rescale, out, next_k_rows);
-      column += 2 * width;
-    }
-    if (column < columns) value_rows<1, marked>(job, s, count, column, rescale, out, next_k_rows);
   }
 
   template <bool marked>
   static void fold_keys(const block_job& job, std::int64_t begin, std::int64_t end, const sums& result) {
-    scratch s = scratch_of(job);
+    const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     T rescale[rows];
     for (std::int64_t i = 0; i < job.lanes.count * padded_columns(job.value_width); ++i) result.out[i] = 0;
@@ -231,36 +282,18 @@ struct few_queries {
       result.maximum[r] = -infinity<T>;
       result.denominator[r] = 0;
     }
-    const auto keys_from = [end](std::int64_t first) { return end - first < tile_keys ? static_cast<int>(end - first) : tile_keys; };
-    const auto next_tile = [&](std::int64_t first) {
-      while (first < end && classify(bounds, first, first + keys_from(first)) == tile_class::skip) first += tile_keys;
-      return first;
-    };
-    std::int64_t first = next_tile(begin);
-    if (first < end) key_rows(job.keys, first, keys_from(first), s.k_rows, s.v_rows);
-    while (first < end) {
-      const int count = keys_from(first);
-      const std::int64_t following = next_tile(first + tile_keys);
-      if (following < end) key_rows(job.keys, following, keys_from(following), s.next_k_rows, s.next_v_rows);
-      const bool ahead = following < end && keys_from(following) == tile_keys && !job.pack_k;
-
-      if (job.pack_k) gather_rows(s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
-      if (job.pack_v) gather_rows(s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
+    for (std::int64_t first = begin; first < end; first += tile_keys) {
+      const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
+      const tile_class kind = classify(bounds, first, first + count);
+      if (kind == tile_class::skip) continue;
+      read_rows<T>(job, s, first, count);
+      continue_rows(job, s, first, count, end);
       score_tile(job, s, count);
-      const bool partial_tile = classify(bounds, first, first + count) == tile_class::partial;
       for (int r = 0; r < job.lanes.count; ++r) {
-        mask_row(job, s, r, first, count, partial_tile);
+        mask_row(job, s, r, first, count, kind == tile_class::partial);
         rescale[r] = softmax_row<marked>(s.scores + r * tile_keys, count, result.maximum[r], result.denominator[r]);
       }
-      value_tile<marked>(job, s, count, rescale, result.out, ahead ? s.next_k_rows : nullptr);
-
-      first = following;
-      const T** const k_rows = s.k_rows;
-      const T** const v_rows = s.v_rows;
-      s.k_rows = s.next_k_rows;
-      s.v_rows = s.next_v_rows;
-      s.next_k_rows = k_rows;
-      s.next_v_rows = v_rows;
+      value_tile<marked>(job, s, count, rescale, result.out);
     }
   }
 
@@ -301,7 +334,8 @@ struct few_queries {
       T* const row = static_cast<T*>(job.lanes.out[r]);
       const T* const sum = result.out + r * padded_columns(job.value_width);
       const T inverse = result.denominator[r] == 0 ? T{0} : 1 / result.denominator[r];
-      for (std::int64_t c = 0; c < job.value_width; ++c) write(row + c * job.out_column, sum[c] * inverse + T{0});  // -0 becomes 0
+      for (std::int64_t c = 0; c < job.value_width; ++c)
+        write(row + c * job.out_column, sum[c] * inverse + T{0});  // -0 becomes 0
     }
   }
 

@@ -40,7 +40,9 @@ struct forward {
     s.bytes = a.used;
     return s;
   }
-  static scratch scratch_of(const block_job& job) { return scratch_of(job.scratch, {job.width, job.value_width, job.pack_k, job.pack_v, job.has_bias}); }
+  static scratch scratch_of(const block_job& job) {
+    return scratch_of(job.scratch, {job.width, job.value_width, job.pack_k, job.pack_v, job.has_bias});
+  }
   static std::int64_t scratch_bytes(const scratch_shape& shape) { return scratch_of(nullptr, shape).bytes; }
 
   struct sums {
@@ -55,13 +57,8 @@ struct forward {
   }
 
   static void load(const block_job& job) {
-    rows_to_columns<S, lanes>(job.lanes.q, 0, job.lanes.count, job.width, job.q_column, static_cast<T>(job.scale), scratch_of(job).queries);
-  }
-
-  static void read_rows(const block_job& job, const scratch& s, std::int64_t first, int count) {
-    key_rows(job.keys, first, count, s.k_rows, s.v_rows);
-    if (job.pack_k) gather_rows(s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
-    if (job.pack_v) gather_rows(s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
+    rows_to_columns<S, lanes>(job.lanes.q, 0, job.lanes.count, job.width, job.q_column, static_cast<T>(job.scale),
+                              scratch_of(job).queries);
   }
 
   /// scores[r][lane] = k_rows[r] . q[lane] for `Rows` keys and micro_vectors vectors of lanes.
@@ -91,7 +88,8 @@ struct forward {
       const T* const queries = s.queries + j * width;
       T* const scores = s.scores + j * width;
       int r = 0;
-      for (; r + S::micro_rows <= count; r += S::micro_rows) score_rows<S::micro_rows>(s.k_rows + r, queries, job.width, scores + r * lanes);
+      for (; r + S::micro_rows <= count; r += S::micro_rows)
+        score_rows<S::micro_rows>(s.k_rows + r, queries, job.width, scores + r * lanes);
       score_rest<S::micro_rows - 1>(s.k_rows + r, count - r, queries, job.width, scores + r * lanes);
     }
   }
@@ -114,7 +112,8 @@ struct forward {
       } else {
         for (int lane = 0; lane < job.lanes.count; ++lane) bias_row(job, lane, first, count, s.bias + lane, lanes);
       }
-      for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, biased<S>(S::load(s.scores + i), S::load(s.bias + i)));
+      for (int i = 0; i < count * lanes; i += width)
+        S::store(s.scores + i, biased<S>(S::load(s.scores + i), S::load(s.bias + i)));
     }
     if (!partial_tile && !job.has_mask) return;
     allowed_bits<S, lanes>(job, first, count, s.bits);
@@ -162,7 +161,8 @@ struct forward {
 
   /// out[c][lane] = out[c][lane] * rescale[lane] + sum over keys of v_rows[key][c] * weights[key][lane], for `Columns` columns.
   template <int Columns, bool marked>
-  static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, const T* rescale, T* out) {
+  static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, const T* rescale,
+                            T* out) {
     V sum[Columns][S::micro_vectors];
     for (int c = 0; c < Columns; ++c) {
       for (int j = 0; j < S::micro_vectors; ++j) sum[c][j] = S::set(0);
@@ -202,7 +202,8 @@ struct forward {
 
   /// The last columns, fewer than a register block.
   template <int Most, bool marked>
-  static void value_rest(const T* const* v_rows, const T* weights, int count, std::int64_t column, std::int64_t columns, const T* rescale, T* out) {
+  static void value_rest(const T* const* v_rows, const T* weights, int count, std::int64_t column, std::int64_t columns,
+                         const T* rescale, T* out) {
     if (columns == Most) {
       value_columns<Most, marked>(v_rows, weights, count, column, rescale, out);
     } else if constexpr (Most > 1) {
@@ -224,7 +225,7 @@ struct forward {
       const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
       const tile_class kind = classify(bounds, first, first + count);
       if (kind == tile_class::skip) continue;
-      read_rows(job, s, first, count);
+      read_rows<T>(job, s, first, count);
       score_tile(job, s, count);
       mask_tile(job, s, first, count, kind == tile_class::partial);
       softmax_tile<marked>(s.scores, count, result.maximum, result.denominator, rescale);
@@ -260,15 +261,18 @@ struct forward {
   static void finish(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
     const sums result = sums_of(const_cast<partial_sums*>(memory), job.value_width);
     alignas(64) T inverse[lanes];
-    for (int lane = 0; lane < lanes; ++lane) inverse[lane] = result.denominator[lane] == 0 ? T{0} : 1 / result.denominator[lane];
+    for (int lane = 0; lane < lanes; ++lane)
+      inverse[lane] = result.denominator[lane] == 0 ? T{0} : 1 / result.denominator[lane];
     for (int lane = 0; lane < job.lanes.count; ++lane) {
       maximum[lane] = static_cast<double>(result.maximum[lane]);
       denominator[lane] = static_cast<double>(result.denominator[lane]);
     }
-    if (job.has_out) columns_to_rows<S, lanes>(result.out, inverse, job.lanes.count, job.value_width, job.lanes.out, 0, job.out_column);
+    if (job.has_out)
+      columns_to_rows<S, lanes>(result.out, inverse, job.lanes.count, job.value_width, job.lanes.out, 0, job.out_column);
   }
 
-  static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* denominator) {
+  static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum,
+                      const double* denominator) {
     const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     alignas(64) T base[lanes], inverse[lanes], one[lanes];
@@ -284,7 +288,7 @@ struct forward {
       if (kind == tile_class::skip) {
         for (int i = 0; i < count * lanes; ++i) s.scores[i] = 0;
       } else {
-        read_rows(job, s, first, count);
+        read_rows<T>(job, s, first, count);
         score_tile(job, s, count);
         mask_tile(job, s, first, count, kind == tile_class::partial);
         for (int i = 0; i < count * lanes; i += width) {
@@ -293,7 +297,8 @@ struct forward {
           S::store(s.scores + i, S::select(S::equal(score, S::set(-infinity<T>)), S::set(0), weight));
         }
       }
-      columns_to_rows<S, lanes>(s.scores, one, job.lanes.count, count, job.lanes.weights, first * job.weights_step, job.weights_step);
+      columns_to_rows<S, lanes>(s.scores, one, job.lanes.count, count, job.lanes.weights, first * job.weights_step,
+                                job.weights_step);
     }
   }
 

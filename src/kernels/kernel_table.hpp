@@ -33,9 +33,9 @@ struct key_source {
 /// Lane -> (query, head): everything a kernel needs of a row. Nothing assumes that lanes are consecutive queries.
 struct lane_map {
   int count;
-  const void* q[max_lanes];             // row of the query
-  void* out[max_lanes];                 // row of the result
-  void* weights[max_lanes];             // row of the weights
+  const void* q[max_lanes];  // row of the query
+  void* out[max_lanes];      // row of the result
+  void* weights[max_lanes];  // row of the weights
   const unsigned char* mask[max_lanes];
   const void* bias[max_lanes];
   std::int64_t begin[max_lanes], end[max_lanes];  // keys allowed by causal, window and length: [begin, end), or none: [0, 0)
@@ -51,8 +51,8 @@ struct block_job {
   std::int64_t mask_step, bias_step, weights_step;  // from key to key
   bool has_out, has_mask, has_bias, bias_is_f32;
   bool pack_k, pack_v;  // columns are not adjacent: tiles are gathered first
-  double scale;   // multiplies the queries once per block, so that scores with and without a bias are the same numbers
-  void* scratch;  // scratch_bytes(), aligned to 64
+  double scale;         // multiplies the queries once per block, so that scores with and without a bias are the same numbers
+  void* scratch;        // scratch_bytes(), aligned to 64
 };
 
 /// Scratch depends on the shape and on what has to be gathered.

@@ -11,8 +11,9 @@ struct exp2_polynomial<float> {
 };
 template <>
 struct exp2_polynomial<double> {
-  static constexpr double q[] = {9.935327037432376e-9,  9.469651205771598e-8,  1.331080097559098e-6,  1.524489575617700e-5, 1.540393974154725e-4,
-                                 1.333354456984580e-3,  9.618129384465375e-3,  5.550410863258560e-2,  2.402265069609467e-1, 6.931471805599090e-1};
+  static constexpr double q[] = {9.935327037432376e-9, 9.469651205771598e-8, 1.331080097559098e-6, 1.524489575617700e-5,
+                                 1.540393974154725e-4, 1.333354456984580e-3, 9.618129384465375e-3, 5.550410863258560e-2,
+                                 2.402265069609467e-1, 6.931471805599090e-1};
 };
 
 /// 2^x for x <= 0; exactly 0 for -inf, NaN for NaN. Error below 1.5 units in the last place (float32: 8.3e-8 from the polynomial).
@@ -22,7 +23,8 @@ template <class S>
   typename S::V whole;
   const typename S::V f = S::fraction(x, whole);
   typename S::V p = S::set(polynomial::q[0]);
-  for (int i = 1; i < static_cast<int>(sizeof(polynomial::q) / sizeof(polynomial::q[0])); ++i) p = S::fma(p, f, S::set(polynomial::q[i]));
+  for (int i = 1; i < static_cast<int>(sizeof(polynomial::q) / sizeof(polynomial::q[0])); ++i)
+    p = S::fma(p, f, S::set(polynomial::q[i]));
   return S::scale_by_power(S::fma(p, f, S::set(1)), whole);
 }
 

@@ -36,6 +36,14 @@ static void gather_rows(const T** rows, int count, std::int64_t width, std::int6
   }
 }
 
+/// Row pointers of a tile, as micro-kernels read them: adjacent, aligned columns.
+template <class T, class Scratch>
+static void read_rows(const block_job& job, const Scratch& s, std::int64_t first, int count) {
+  key_rows(job.keys, first, count, s.k_rows, s.v_rows);
+  if (job.pack_k) gather_rows(s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
+  if (job.pack_v) gather_rows(s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
+}
+
 /// Bits [begin, end) of a word, both clipped to 0 .. 32.
 [[gnu::always_inline]] static inline std::uint32_t bit_range(std::int64_t begin, std::int64_t end) {
   const auto below = [](std::int64_t n) { return n <= 0 ? 0 : n >= 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << n) - 1; };
@@ -89,8 +97,10 @@ static void rows_to_columns(const void* const* rows, std::int64_t offset, int co
       const int some = columns - c < S::width ? static_cast<int>(columns - c) : S::width;
       V x[S::width];
       for (int i = 0; i < S::width; ++i) {
-        if (lane + i >= count) x[i] = S::set(0);
-        else x[i] = (some == S::width ? S::load(row(lane + i) + c) : S::load_first(row(lane + i) + c, some)) * S::set(factor);
+        if (lane + i >= count)
+          x[i] = S::set(0);
+        else
+          x[i] = (some == S::width ? S::load(row(lane + i) + c) : S::load_first(row(lane + i) + c, some)) * S::set(factor);
       }
       S::transpose(x);
       for (int i = 0; i < some; ++i) S::store(to + (c + i) * lanes + lane, x[i]);
@@ -101,8 +111,8 @@ static void rows_to_columns(const void* const* rows, std::int64_t offset, int co
 /// rows[lane][column] = factors[lane] * from[column][lane] + 0 for the first `count` lanes. Adding 0 turns -0 into 0: its sign
 /// would tell which tiles a row was computed with.
 template <class S, int lanes>
-static void columns_to_rows(const typename S::T* from, const typename S::T* factors, int count, std::int64_t columns, void* const* rows,
-                            std::int64_t offset, std::int64_t step) {
+static void columns_to_rows(const typename S::T* from, const typename S::T* factors, int count, std::int64_t columns,
+                            void* const* rows, std::int64_t offset, std::int64_t step) {
   using T = typename S::T;
   using V = typename S::V;
   const auto row = [&](int lane) { return static_cast<T*>(rows[lane]) + offset; };
@@ -118,11 +128,14 @@ static void columns_to_rows(const typename S::T* from, const typename S::T* fact
     for (std::int64_t c = 0; c < columns; c += S::width) {
       const int some = columns - c < S::width ? static_cast<int>(columns - c) : S::width;
       V x[S::width];
-      for (int i = 0; i < S::width; ++i) x[i] = i < some ? S::load(from + (c + i) * lanes + lane) * factor + S::set(0) : S::set(0);
+      for (int i = 0; i < S::width; ++i)
+        x[i] = i < some ? S::load(from + (c + i) * lanes + lane) * factor + S::set(0) : S::set(0);
       S::transpose(x);
       for (int i = 0; i < rows_here; ++i) {
-        if (some == S::width) S::store(row(lane + i) + c, x[i]);
-        else S::store_first(row(lane + i) + c, some, x[i]);
+        if (some == S::width)
+          S::store(row(lane + i) + c, x[i]);
+        else
+          S::store_first(row(lane + i) + c, some, x[i]);
       }
     }
   }
@@ -142,8 +155,10 @@ static void bias_row(const block_job& job, int lane, std::int64_t first, int cou
     from += first * job.bias_step;
     for (int j = 0; j < count; ++j) to[j * step] = static_cast<T>(read(from + j * job.bias_step));
   };
-  if (job.bias_is_f32) copy(static_cast<const float*>(job.lanes.bias[lane]));
-  else copy(static_cast<const double*>(job.lanes.bias[lane]));
+  if (job.bias_is_f32)
+    copy(static_cast<const float*>(job.lanes.bias[lane]));
+  else
+    copy(static_cast<const double*>(job.lanes.bias[lane]));
 }
 
 static inline std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -20,14 +20,17 @@ struct simd<float> {
   using Word = std::uint32_t;
   static constexpr int width = 8;
   static constexpr int block_vectors = 8;
-  static constexpr int micro_vectors = 2;      // 6 x 2 sums + 2 operands + 1 broadcast = 15 of 16 registers
+  static constexpr int micro_vectors = 2;  // 6 x 2 sums + 2 operands + 1 broadcast = 15 of 16 registers
   static constexpr int micro_rows = 6;
-  static constexpr int few_rows = 2;           // 2 x 4 sums + 4 operands + 2 broadcasts
+  static constexpr int few_score_rows = 2;  // x 4 keys: 8 sums + 4 keys + 1 query
+  static constexpr int few_value_rows = 2;  // 2 x 4 sums + 4 operands + 2 broadcasts
   static constexpr int few_vectors = 4;
 
   ATTEND_INLINE V load(const T* p) { return _mm256_loadu_ps(p); }
   ATTEND_INLINE void store(T* p, V x) { _mm256_storeu_ps(p, x); }
-  ATTEND_INLINE V load_first(const T* p, int n) { return _mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers())); }
+  ATTEND_INLINE V load_first(const T* p, int n) {
+    return _mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers()));
+  }
   ATTEND_INLINE V set(T x) { return _mm256_set1_ps(x); }
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   ATTEND_INLINE V max(V a, V b) { return _mm256_max_ps(a, b); }
@@ -67,7 +70,9 @@ struct simd<float> {
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
   }
 
-  ATTEND_INLINE void store_first(T* p, int n, V x) { _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers()), x); }
+  ATTEND_INLINE void store_first(T* p, int n, V x) {
+    _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers()), x);
+  }
   /// Lane i is `yes` where bit `bit` of words[i] is set.
   ATTEND_INLINE V select_bit(const Word* words, int bit, V yes, V no) {
     const __m256i one = _mm256_set1_epi32(1 << bit), word = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
@@ -99,7 +104,9 @@ struct simd<float> {
 
  private:
   ATTEND_INLINE __m256i lane_numbers() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
-  ATTEND_INLINE std::uint64_t bits_of(V mask) { return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_ps(mask))); }
+  ATTEND_INLINE std::uint64_t bits_of(V mask) {
+    return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_ps(mask)));
+  }
 };
 
 template <>
@@ -111,12 +118,15 @@ struct simd<double> {
   static constexpr int block_vectors = 8;
   static constexpr int micro_vectors = 2;
   static constexpr int micro_rows = 6;
-  static constexpr int few_rows = 2;
+  static constexpr int few_score_rows = 2;
+  static constexpr int few_value_rows = 2;
   static constexpr int few_vectors = 4;
 
   ATTEND_INLINE V load(const T* p) { return _mm256_loadu_pd(p); }
   ATTEND_INLINE void store(T* p, V x) { _mm256_storeu_pd(p, x); }
-  ATTEND_INLINE V load_first(const T* p, int n) { return _mm256_maskload_pd(p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), lane_numbers())); }
+  ATTEND_INLINE V load_first(const T* p, int n) {
+    return _mm256_maskload_pd(p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), lane_numbers()));
+  }
   ATTEND_INLINE V set(T x) { return _mm256_set1_pd(x); }
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
   ATTEND_INLINE V max(V a, V b) { return _mm256_max_pd(a, b); }
@@ -156,14 +166,17 @@ struct simd<double> {
     _mm_storeu_pd(to + 2, _mm_add_pd(_mm256_castpd256_pd128(cd), _mm256_extractf128_pd(cd, 1)));
   }
 
-  ATTEND_INLINE void store_first(T* p, int n, V x) { _mm256_maskstore_pd(p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), lane_numbers()), x); }
+  ATTEND_INLINE void store_first(T* p, int n, V x) {
+    _mm256_maskstore_pd(p, _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), lane_numbers()), x);
+  }
   ATTEND_INLINE V select_bit(const Word* words, int bit, V yes, V no) {
     const __m256i one = _mm256_set1_epi64x(1ll << bit), word = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
     return _mm256_blendv_pd(no, yes, _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(word, one), one)));
   }
   ATTEND_INLINE std::uint32_t nonzero_bytes(const unsigned char* p) { return simd<float>::nonzero_bytes(p); }
   ATTEND_INLINE void transpose(V (&x)[width]) {
-    const V t[] = {_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpackhi_pd(x[0], x[1]), _mm256_unpacklo_pd(x[2], x[3]), _mm256_unpackhi_pd(x[2], x[3])};
+    const V t[] = {_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpackhi_pd(x[0], x[1]), _mm256_unpacklo_pd(x[2], x[3]),
+                   _mm256_unpackhi_pd(x[2], x[3])};
     for (int i = 0; i < 2; ++i) {
       x[i] = _mm256_permute2f128_pd(t[i], t[i + 2], 0x20);
       x[i + 2] = _mm256_permute2f128_pd(t[i], t[i + 2], 0x31);
@@ -172,7 +185,9 @@ struct simd<double> {
 
  private:
   ATTEND_INLINE __m256i lane_numbers() { return _mm256_setr_epi64x(0, 1, 2, 3); }
-  ATTEND_INLINE std::uint64_t bits_of(V mask) { return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_pd(mask))); }
+  ATTEND_INLINE std::uint64_t bits_of(V mask) {
+    return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_pd(mask)));
+  }
 };
 
 #undef ATTEND_INLINE

@@ -19,10 +19,11 @@ struct simd<float> {
   using V = __m512;
   using Word = std::uint32_t;
   static constexpr int width = 16;
-  static constexpr int block_vectors = 4;      // vectors of lanes in a block
-  static constexpr int micro_vectors = 4;      // 6 x 4 sums + 4 operands + 1 broadcast = 29 of 32 registers
+  static constexpr int block_vectors = 4;  // vectors of lanes in a block
+  static constexpr int micro_vectors = 4;  // 6 x 4 sums + 4 operands + 1 broadcast = 29 of 32 registers
   static constexpr int micro_rows = 6;
-  static constexpr int few_rows = 2;           // 2 x 8 sums + 8 operands
+  static constexpr int few_score_rows = 4;  // x 4 keys: 16 sums + 4 keys + 1 query
+  static constexpr int few_value_rows = 2;  // 2 x 8 sums + 8 operands
   static constexpr int few_vectors = 8;
 
   ATTEND_INLINE V load(const T* p) { return _mm512_loadu_ps(p); }
@@ -99,7 +100,8 @@ struct simd<double> {
   static constexpr int block_vectors = 4;
   static constexpr int micro_vectors = 4;
   static constexpr int micro_rows = 6;
-  static constexpr int few_rows = 2;
+  static constexpr int few_score_rows = 4;
+  static constexpr int few_value_rows = 2;
   static constexpr int few_vectors = 8;
 
   ATTEND_INLINE V load(const T* p) { return _mm512_loadu_pd(p); }

@@ -36,7 +36,8 @@ struct simd {
   static constexpr int block_vectors = 8;
   static constexpr int micro_vectors = 2;
   static constexpr int micro_rows = 4;
-  static constexpr int few_rows = 2;
+  static constexpr int few_score_rows = 2;
+  static constexpr int few_value_rows = 2;
   static constexpr int few_vectors = 4;
 
   static V load(const T* p) {
@@ -47,7 +48,7 @@ struct simd {
   static void store(T* p, V x) { std::memcpy(p, &x, sizeof x); }
   static V load_first(const T* p, int n) {
     V x{};
-    for (int i = 0; i < n; ++i) x[i] = p[i];
+    std::memcpy(&x, p, static_cast<std::size_t>(n) * sizeof(T));
     return x;
   }
   static V set(T x) { return x - V{}; }
@@ -95,9 +96,7 @@ struct simd {
     to[3] = sum(d);
   }
 
-  static void store_first(T* p, int n, V x) {
-    std::memcpy(p, &x, static_cast<std::size_t>(n) * sizeof(T));
-  }
+  static void store_first(T* p, int n, V x) { std::memcpy(p, &x, static_cast<std::size_t>(n) * sizeof(T)); }
   /// Lane i is `yes` where bit `bit` of words[i] is set.
   static V select_bit(const Word* words, int bit, V yes, V no) {
     I word;

@@ -69,16 +69,24 @@ struct few_queries {
   }
 
   // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are asked
-  // for: evenly among the products, each pass over the rows asking for its part of the columns. One row alone needs no help.
+  // for: evenly among the products, each pass over the rows asking in its part of the columns. One row alone needs no help.
   struct prefetch {
-    const T* const* rows;
+    const T* lines[4];  // at column d, lines[i] + d * step is asked for
+    std::int64_t step;
     std::int64_t begin, end;  // columns
   };
   static constexpr int line = 64 / static_cast<int>(sizeof(T));
 
-  static prefetch part_of_pass(const T* const* rows, std::int64_t columns, int r, int pass_rows, int count) {
-    return {rows, columns * r / count / line * line,
-            r + pass_rows >= count ? columns : columns * (r + pass_rows) / count / line * line};
+  /// The columns in which the pass over rows [r, r + some) of `count` asks.
+  static void set_part(prefetch& ahead, std::int64_t columns, int r, int some, int count) {
+    ahead.begin = columns * r / count / line * line;
+    ahead.end = r + some >= count ? columns : columns * (r + some) / count / line * line;
+  }
+
+  /// Four rows of keys to come: in the order of memory where one follows the other, which hardware prefetchers then join.
+  static prefetch four_rows(const T* const* rows, std::int64_t columns) {
+    if (rows[3] - rows[0] == 3 * columns) return {{rows[0], rows[0] + line, rows[0] + 2 * line, rows[0] + 3 * line}, 4, 0, 0};
+    return {{rows[0], rows[1], rows[2], rows[3]}, 1, 0, 0};
   }
 
   /// scores[r][0..4) = queries[r] . k[0..4) for `Rows` queries.
@@ -101,7 +109,7 @@ struct few_queries {
     };
     for (std::int64_t d = 0; d < whole; d += width) {
       if (asks && d >= ahead.begin && d < ahead.end && d % line == 0) {
-        for (int i = 0; i < 4; ++i) __builtin_prefetch(ahead.rows[i] + d);
+        for (int i = 0; i < 4; ++i) __builtin_prefetch(ahead.lines[i] + d * ahead.step);
       }
       add(d, S::load(k0 + d), S::load(k1 + d), S::load(k2 + d), S::load(k3 + d));
     }
@@ -117,10 +125,10 @@ struct few_queries {
     const std::int64_t query_step = padded_columns(job.width);
     const int whole = count / 4 * 4;
     const auto some_keys = [&](const T* const* k, int j) __attribute__((always_inline)) {
-      const T* const* const ahead = s.k_rows + j + prefetch_keys;
+      prefetch ahead = four_rows(s.k_rows + j + prefetch_keys, job.width);
       const auto some_rows = [&]<int Rows, bool asks>(int r) __attribute__((always_inline)) {
-        score_keys<Rows, asks>(k, s.queries + r * query_step, job.width, s.scores + r * tile_keys + j,
-                               part_of_pass(ahead, job.width, r, Rows, job.lanes.count));
+        set_part(ahead, job.width, r, Rows, job.lanes.count);
+        score_keys<Rows, asks>(k, s.queries + r * query_step, job.width, s.scores + r * tile_keys + j, ahead);
       };
       int r = 0;
       for (; r + S::few_score_rows <= job.lanes.count; r += S::few_score_rows)
@@ -190,17 +198,32 @@ struct few_queries {
     return shrink[0];
   }
 
+  /// What one of `passes` passes over some keys asks for of as many rows to come: its share of them, one part of a row per key.
+  struct pass_ahead {
+    const T* const* row;
+    int part, passes;
+    std::int64_t columns;  // of a part
+    std::int64_t first;    // column
+  };
+
   /// sums[r][0..Vectors x width) += weights[r][key] * v_rows[key] over `count` keys, beginning at 0 where they are the tile's first.
   /// The last vector has `rest` columns, which V must not be read past.
   template <int Rows, int Vectors, bool marked, bool whole, bool asks>
   static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, int rest, bool first,
-                            T* sums_, std::int64_t step, const prefetch& ahead) {
+                            T* sums_, std::int64_t step, pass_ahead ahead) {
     V sum[Rows][Vectors];
     for (int r = 0; r < Rows; ++r) {
       for (int c = 0; c < Vectors; ++c) sum[r][c] = first ? S::set(0) : S::load(sums_ + r * step + c * width);
     }
     for (int j = 0; j < count; ++j) {
-      for (std::int64_t d = ahead.begin; asks && d < ahead.end; d += line) __builtin_prefetch(ahead.rows[j] + d);
+      if (asks) {
+        const T* const part = *ahead.row + ahead.first + ahead.part * ahead.columns;
+        for (std::int64_t d = 0; d < ahead.columns; d += line) __builtin_prefetch(part + d);
+        if (++ahead.part == ahead.passes) {
+          ahead.part = 0;
+          ++ahead.row;
+        }
+      }
       const T* const v = v_rows[j] + column;
       V value[Vectors];
       for (int c = 0; c < Vectors - 1; ++c) value[c] = S::load(v + c * width);
@@ -222,11 +245,11 @@ struct few_queries {
     const std::int64_t step = padded_columns(job.value_width), left = job.value_width - column - (Vectors - 1) * width;
     const int rest = left < width ? static_cast<int>(left) : width;
     const T* const* const v_rows = s.v_rows + begin;
+    const int passes = (job.lanes.count + S::few_value_rows - 1) / S::few_value_rows;
+    const std::int64_t part = (Vectors * width / passes + line - 1) / line * line;
     const auto some_rows = [&]<int Rows, bool whole, bool asks = true>(int r) {
-      // Each pass over some columns asks for the same columns of the rows to come.
-      prefetch next = part_of_pass(v_rows + prefetch_keys, Vectors * width, r, Rows, job.lanes.count);
-      next.begin += column;
-      next.end += column;
+      const int units = r / S::few_value_rows * count;
+      const pass_ahead next{v_rows + prefetch_keys + units / passes, units % passes, passes, part, column};
       value_columns<Rows, Vectors, marked, whole, asks>(v_rows, s.scores + r * tile_keys + begin, count, column, rest,
                                                         begin == 0, s.tile_out + r * step + column, step, next);
     };

@@ -7,8 +7,8 @@
 
 namespace attend::detail {
 
-/// What a kernel computes. With the dtype it names a line of kernels.def; storage types of keys, other accumulators, compatibility
-/// functions and normalisers join here as they come.
+/// What a kernel computes. With the dtype it names a line of kernels.def; storage types of keys, other accumulators,
+/// compatibility functions and normalisers join here as they come.
 enum class operation { forward, few_queries };
 
 const char* name_of(operation op) noexcept;

@@ -1,5 +1,6 @@
-// The default executor: a small pool. Workers wait on a condition variable after a short spin; each call posts itself, works on
-// its own items and waits for whoever helped. After fork the child starts with an empty pool. Workers live as long as the process.
+// The default executor: a small pool. Workers wait on a condition variable after a short spin; each call posts itself, works
+// on its own items and waits for whoever helped. After fork the child starts with an empty pool. Workers live as long as the
+// process.
 #include "attend/executor.hpp"
 
 #include <pthread.h>

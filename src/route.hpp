@@ -1,5 +1,5 @@
-// The decided route of a checked call: which kernels, how rows and keys are cut, how much memory. A pure function of the problem;
-// nothing here knows the number of threads.
+// The decided route of a checked call: which kernels, how rows and keys are cut, how much memory. A pure function of the
+// problem; nothing here knows the number of threads.
 #pragma once
 
 #include "attend/plan.hpp"

@@ -26,10 +26,10 @@ struct outputs {
 
 /// Attention into memory of the caller's.
 ///
-/// Shapes: q (..., H, L, E), k (..., Hk, S, E), v (..., Hk, S, Ev); rank 2 is (L, E), rank 3 (H, L, E), further leading axes are
-/// batch axes and broadcast. `H % Hk == 0`; query head h reads key/value head h / (H/Hk). All of one dtype, float32 or float64.
-/// Allocates nothing but scratch kept per thread. Any number of threads may call at once.
-/// Throws `argument_error` before anything is written, `interrupted`, `std::bad_alloc`.
+/// Shapes: q (..., H, L, E), k (..., Hk, S, E), v (..., Hk, S, Ev); rank 2 is (L, E), rank 3 (H, L, E), further leading axes
+/// are batch axes and broadcast. `H % Hk == 0`; query head h reads key/value head h / (H/Hk). All of one dtype, float32 or
+/// float64. Allocates nothing but scratch kept per thread. Any number of threads may call at once. Throws `argument_error`
+/// before anything is written, `interrupted`, `std::bad_alloc`.
 void attention(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how = {});
 
 /// What `attention` would throw as `argument_error`: its text, or nothing where the call is right.

@@ -86,8 +86,8 @@ class array {
   extents strides_;
 };
 
-/// A file of tensors, open for reading. Reads what is asked for and no more; every size is checked against the file before memory is
-/// allocated. One thread at a time.
+/// A file of tensors, open for reading. Reads what is asked for and no more; every size is checked against the file before
+/// memory is allocated. One thread at a time.
 class archive {
  public:
   /// Format by extension, else by the first bytes. Throws `error`: the file as a whole is malformed, or not a regular file.

@@ -48,7 +48,8 @@ class batch_integers {
   tensor_view<const std::int64_t> values_;
 };
 
-/// Position of query 0 among the keys: an integer, one per batch, or an anchor. What compares positions uses `i + query_offset` and `j`.
+/// Position of query 0 among the keys: an integer, one per batch, or an anchor. What compares positions uses `i +
+/// query_offset` and `j`.
 class query_position : public batch_integers {
  public:
   using batch_integers::batch_integers;

@@ -1,8 +1,7 @@
 // Plans: what would run, and why; made once, run many times.
 //
 // ```cpp
-// attend::plan p = attend::make_plan({.type = attend::dtype::f32, .q = {1, 8, 256, 64}, .k = {1, 8, 256, 64}, .v = {1, 8, 256, 64}},
-//                                    {.causal = true});
+// attend::plan p = attend::make_plan({.q = {1, 8, 256, 64}, .k = {1, 8, 256, 64}, .v = {1, 8, 256, 64}}, {.causal = true});
 // std::cout << p.describe();
 // attend::tensor<float> q({1, 8, 256, 64}, 0.1f), out({1, 8, 256, 64});
 // p.run(q, q, q, {.out = out});

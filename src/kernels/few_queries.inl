@@ -1,12 +1,12 @@
-// few_queries: columns are lanes. For decoding, where a block has at most few_queries_rows rows (queries x heads of a group): the
-// time is that of reading K and V once, so every row of keys meets all queries while it is in a register or in L1.
+// few_queries: columns are lanes. For decoding, where a block has at most few_queries_rows rows (queries x heads of a group):
+// the time is that of reading K and V once, so every row of keys meets all queries while it is in a register or in L1.
 //
 //   queries  [rows][E padded]      scores  [rows][tile_keys]      O  [rows][Ev padded]      m, l  [rows]
 //
-// Scores: 4 keys x few_score_rows queries of dot products at a time, summed across lanes four at once. Values: few_value_rows x few_vectors
-// sums over a few keys that stay in L1 while all rows meet them. Tiles are long, so that K and then V are read in long straight
-// runs: each change of direction costs the hardware's prefetching a new start. A row's numbers do not depend on how many rows
-// share the block. Benchmark: bench/run.py --filter decode.
+// Scores: 4 keys x few_score_rows queries of dot products at a time, summed across lanes four at once. Values: few_value_rows
+// x few_vectors sums over a few keys that stay in L1 while all rows meet them. Tiles are long, so that K and then V are read
+// in long straight runs: each change of direction costs the hardware's prefetching a new start. A row's numbers do not depend
+// on how many rows share the block. Benchmark: bench/run.py --filter decode.
 
 template <class S>
 struct few_queries {
@@ -68,8 +68,9 @@ struct few_queries {
     }
   }
 
-  // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are asked
-  // for: evenly among the products, each pass over the rows asking in its part of the columns. One row alone needs no help.
+  // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are
+  // asked for: evenly among the products, each pass over the rows asking in its part of the columns. One row alone needs no
+  // help.
   struct prefetch {
     const T* lines[4];  // at column d, lines[i] + d * step is asked for
     std::int64_t step;
@@ -148,8 +149,8 @@ struct few_queries {
     }
   }
 
-  /// Behind a tile's rows stand those that are read next, to be asked for in time: after the keys the values, after the values the
-  /// next tile's keys.
+  /// Behind a tile's rows stand those that are read next, to be asked for in time: after the keys the values, after the values
+  /// the next tile's keys.
   static void continue_rows(const block_job& job, const scratch& s, std::int64_t first, int count, std::int64_t end) {
     constexpr int more = prefetch_keys + 4;
     for (int i = 0; i < more; ++i) s.k_rows[count + i] = s.v_rows[i < count ? i : count - 1];

@@ -1,5 +1,5 @@
-// forward: queries are lanes. The score tile is computed transposed, so softmax runs down columns without a horizontal operation
-// and any width costs the same per element.
+// forward: queries are lanes. The score tile is computed transposed, so softmax runs down columns without a horizontal
+// operation and any width costs the same per element.
 //
 //            lanes (queries x heads of a group) ->            one vector register = one key (or column) for `width` lanes
 //   Q^T      [E][lanes]         loaded once per block
@@ -7,8 +7,9 @@
 //   O^T      [Ev][lanes]        V^T . weights
 //   m, l     [lanes]            running maximum and denominator
 //
-// K and V are read in place, one scalar broadcast at a time. Registers: micro_rows x micro_vectors sums, micro_vectors operands,
-// one broadcast (see the policy). Sums run per tile, tiles into their chunk. Benchmark: bench/run.py --filter prefill.
+// K and V are read in place, one scalar broadcast at a time. Registers: micro_rows x micro_vectors sums, micro_vectors
+// operands, one broadcast (see the policy). Sums run per tile, tiles into their chunk. Benchmark: bench/run.py --filter
+// prefill.
 
 template <class S>
 struct forward {

@@ -16,7 +16,8 @@ struct exp2_polynomial<double> {
                                  2.402265069609467e-1, 6.931471805599090e-1};
 };
 
-/// 2^x for x <= 0; exactly 0 for -inf, NaN for NaN. Error below 1.5 units in the last place (float32: 8.3e-8 from the polynomial).
+/// 2^x for x <= 0; exactly 0 for -inf, NaN for NaN. Error below 1.5 units in the last place (float32: 8.3e-8 from the
+/// polynomial).
 template <class S>
 [[gnu::always_inline]] static inline typename S::V exp2_of(typename S::V x) {
   using polynomial = exp2_polynomial<typename S::T>;

@@ -1,7 +1,8 @@
 // What both kernels do around a tile: rows of keys and values, and which lanes see which key.
 
-// Elements of the caller's arrays may lie at any address (a memory-mapped file), so they are moved as bytes. Micro-kernels read
-// whole rows in place: where those are not aligned to their elements, `pack_k` and `pack_v` ask for a gathered copy of the tile.
+// Elements of the caller's arrays may lie at any address (a memory-mapped file), so they are moved as bytes. Micro-kernels
+// read whole rows in place: where those are not aligned to their elements, `pack_k` and `pack_v` ask for a gathered copy of
+// the tile.
 template <class T>
 [[gnu::always_inline]] static inline T read(const T* from) {
   T x;

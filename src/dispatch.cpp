@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -75,20 +76,23 @@ const kernel_table* table_of(isa set) noexcept {
   }
 }
 
-/// Every line of kernels.def with its best set, merged once.
-struct merged_table {
-#define ATTEND_KERNEL(op, element) kernel_choice op##_##element{};
+constexpr kernel_key keys[kernel_lines] = {
+#define ATTEND_KERNEL(op, q, kv, sums, compatible, normal) \
+  {operation::op, dtype::q, dtype::kv, dtype::sums, compatibility::compatible, normalizer::normal},
 #include "kernels/kernels.def"
 #undef ATTEND_KERNEL
+};
+
+/// Every line of kernels.def with its best set, merged once.
+struct merged_table {
+  kernel_choice lines[kernel_lines] = {};
 
   merged_table() {
     for (const isa set : available_isas()) {
       const kernel_table* const table = table_of(set);
-      if (!table) continue;
-#define ATTEND_KERNEL(op, element) \
-  if (table->op##_##element) op##_##element = {table->op##_##element, set};
-#include "kernels/kernels.def"
-#undef ATTEND_KERNEL
+      for (int line = 0; table && line < kernel_lines; ++line) {
+        if (table->lines[line]) lines[line] = {table->lines[line], set};
+      }
     }
   }
 };
@@ -97,13 +101,12 @@ struct merged_table {
 
 const char* name_of(operation op) noexcept { return op == operation::forward ? "forward" : "few_queries"; }
 
-kernel_choice choose_kernel(operation op, dtype type) {
+kernel_choice choose_kernel(const kernel_key& key) {
   static const merged_table kernels;
-#define ATTEND_KERNEL(line_op, element) \
-  if (op == operation::line_op && type == dtype::element) return kernels.line_op##_##element;
-#include "kernels/kernels.def"
-#undef ATTEND_KERNEL
-  throw argument_error("dtype", "float32 or float64", std::string(attend::name_of(type)), argument_error::kind::type);
+  for (int line = 0; line < kernel_lines; ++line) {
+    if (keys[line] == key) return kernels.lines[line];
+  }
+  throw std::logic_error("attend: no kernel for a validated problem");
 }
 
 }  // namespace detail

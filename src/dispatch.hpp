@@ -7,18 +7,29 @@
 
 namespace attend::detail {
 
-/// What a kernel computes. With the dtype it names a line of kernels.def; storage types of keys, other accumulators,
-/// compatibility functions and normalisers join here as they come.
 enum class operation { forward, few_queries };
+enum class compatibility { dot };
+enum class normalizer { softmax };
 
 const char* name_of(operation op) noexcept;
+
+/// What a kernel is chosen by, beside the instruction set: one line of kernels.def.
+struct kernel_key {
+  operation op;
+  dtype queries, keys, accumulator;
+  attend::detail::compatibility compatibility = compatibility::dot;
+  attend::detail::normalizer normalizer = normalizer::softmax;
+
+  friend bool operator==(const kernel_key&, const kernel_key&) = default;
+};
 
 struct kernel_choice {
   const kernel* entry;
   isa set;
 };
 
-/// Throws `argument_error` where `ATTEND_ISA` is wrong.
-kernel_choice choose_kernel(operation op, dtype type);
+/// The best available instruction set's kernel. Throws `argument_error` where `ATTEND_ISA` is wrong, `std::logic_error` where
+/// no line of kernels.def has this key: what reaches this place has been validated.
+kernel_choice choose_kernel(const kernel_key& key);
 
 }  // namespace attend::detail

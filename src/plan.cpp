@@ -54,8 +54,8 @@ route choose_route(const problem& p) {
   r.reason = few              ? "at most 16 rows share a key/value head: lanes are columns, keys and values are read once"
              : p.reproducible ? "reproducible: one kernel for every number of queries, lanes are queries"
                               : "many rows share a key/value head: lanes are queries";
-  r.choice = choose_kernel(r.op, p.type);
-  r.weights_choice = choose_kernel(operation::forward, p.type);
+  r.choice = choose_kernel({r.op, p.type, p.type, p.type});
+  r.weights_choice = choose_kernel({operation::forward, p.type, p.type, p.type});
   r.shape = {p.width, p.value_width, !readable_in_place(p.k, p.width), !readable_in_place(p.v, p.value_width),
              static_cast<bool>(p.bias)};
 

@@ -1,4 +1,4 @@
-// The kernels of avx2: the algorithm over this instruction set's policy. Built with its own flags (cmake/InstructionSets.cmake).
+// The kernels of avx2: the algorithm over this instruction set's policy, built with its own flags (cmake/InstructionSets.cmake).
 #include "kernels/kernel_table.hpp"
 #include "kernels/mask_intervals.hpp"
 #include "simd/avx2.hpp"
@@ -12,14 +12,18 @@ namespace {
 #include "kernels/forward.inl"
 #include "kernels/few_queries.inl"
 
+// Element types by their names in kernels.def.
+using f32 = float;
+using f64 = double;
+
 }  // namespace
 }  // namespace avx2
 
-const kernel_table avx2_kernels = {
-    &avx2::forward<avx2::simd<float>>::row,
-    &avx2::forward<avx2::simd<double>>::row,
-    &avx2::few_queries<avx2::simd<float>>::row,
-    &avx2::few_queries<avx2::simd<double>>::row,
-};
+const kernel_table avx2_kernels = {{
+#define ATTEND_KERNEL(operation, queries, keys, accumulator, compatibility, normalizer) \
+  &avx2::operation<avx2::simd<avx2::accumulator>>::row,
+#include "kernels/kernels.def"
+#undef ATTEND_KERNEL
+}};
 
 }  // namespace attend::detail

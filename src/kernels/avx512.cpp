@@ -1,4 +1,4 @@
-// The kernels of avx512: the algorithm over this instruction set's policy. Built with its own flags (cmake/InstructionSets.cmake).
+// The kernels of avx512: the algorithm over this instruction set's policy, built with its own flags (cmake/InstructionSets.cmake).
 #include "kernels/kernel_table.hpp"
 #include "kernels/mask_intervals.hpp"
 #include "simd/avx512.hpp"
@@ -12,14 +12,18 @@ namespace {
 #include "kernels/forward.inl"
 #include "kernels/few_queries.inl"
 
+// Element types by their names in kernels.def.
+using f32 = float;
+using f64 = double;
+
 }  // namespace
 }  // namespace avx512
 
-const kernel_table avx512_kernels = {
-    &avx512::forward<avx512::simd<float>>::row,
-    &avx512::forward<avx512::simd<double>>::row,
-    &avx512::few_queries<avx512::simd<float>>::row,
-    &avx512::few_queries<avx512::simd<double>>::row,
-};
+const kernel_table avx512_kernels = {{
+#define ATTEND_KERNEL(operation, queries, keys, accumulator, compatibility, normalizer) \
+  &avx512::operation<avx512::simd<avx512::accumulator>>::row,
+#include "kernels/kernels.def"
+#undef ATTEND_KERNEL
+}};
 
 }  // namespace attend::detail

@@ -83,11 +83,17 @@ struct kernel {
   void (*weights)(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* denominator);
 };
 
-/// The kernels of one instruction set: null where the set has none of its own and the next worse one serves.
-struct kernel_table {
-#define ATTEND_KERNEL(operation, element) const kernel* operation##_##element;
+/// Number of lines of kernels.def.
+inline constexpr int kernel_lines = 0
+#define ATTEND_KERNEL(...) +1
 #include "kernels.def"
 #undef ATTEND_KERNEL
+    ;
+
+/// The kernels of one instruction set, in the order of kernels.def: null where the set has none of its own and the next worse
+/// one serves.
+struct kernel_table {
+  const kernel* lines[kernel_lines];
 };
 
 // One table per unit; each is the only symbol that the unit exports.

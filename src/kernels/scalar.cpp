@@ -1,4 +1,4 @@
-// The kernels of scalar: the algorithm over this instruction set's policy. Built with its own flags (cmake/InstructionSets.cmake).
+// The kernels of scalar: the algorithm over this instruction set's policy, built with its own flags (cmake/InstructionSets.cmake).
 #include "kernels/kernel_table.hpp"
 #include "kernels/mask_intervals.hpp"
 #include "simd/scalar.hpp"
@@ -12,14 +12,18 @@ namespace {
 #include "kernels/forward.inl"
 #include "kernels/few_queries.inl"
 
+// Element types by their names in kernels.def.
+using f32 = float;
+using f64 = double;
+
 }  // namespace
 }  // namespace scalar
 
-const kernel_table scalar_kernels = {
-    &scalar::forward<scalar::simd<float>>::row,
-    &scalar::forward<scalar::simd<double>>::row,
-    &scalar::few_queries<scalar::simd<float>>::row,
-    &scalar::few_queries<scalar::simd<double>>::row,
-};
+const kernel_table scalar_kernels = {{
+#define ATTEND_KERNEL(operation, queries, keys, accumulator, compatibility, normalizer) \
+  &scalar::operation<scalar::simd<scalar::accumulator>>::row,
+#include "kernels/kernels.def"
+#undef ATTEND_KERNEL
+}};
 
 }  // namespace attend::detail

@@ -30,11 +30,12 @@ void describe_options(CLI::App& app, option_arguments& into) {
     app.add_option(name, value, text)->type_name(type)->group(group);
   };
   app.add_flag("--causal", into.causal, "Keys up to the query's position alone")->group(group);
-  option("--window", into.window, "L,R", "Keys from position - L to position + R; a side may be none");
+  option("--window", into.window, "L,R", "Keys from position - L to position + R; a side may be none (default: all keys)");
   option("--query-offset", into.query_offset, "N",
-         "Position of query 0: upper_left, lower_right, a number, or one per batch (a,b,.. or a tensor)");
+         "Position of query 0 among the keys, needed with --causal or --window where L is not S: upper_left, lower_right, a "
+         "number, or one per batch (a,b,.. or a tensor)");
   option("--prefix", into.prefix, "N",
-         "Keys before N are visible beside what causal and window allow; one number, or one per batch");
+         "Keys before N are visible beside what causal and window allow; one number, or one per batch (a,b,.. or a tensor)");
   option("--key-lengths", into.key_lengths, "a,b,..",
          "Keys from this length on are excluded; one number, or one per batch (a,b,.. or a tensor)");
   option("--mask", into.mask, "NAME", "Booleans, true = attend: a tensor of IN, or the path of a .npy");
@@ -42,7 +43,8 @@ void describe_options(CLI::App& app, option_arguments& into) {
   option("--scale", into.scale, "X", "Factor of the scores (default 1/sqrt(E))");
   option("--layout", into.layout, "bhld|blhd", "Order of the axes: heads before length (default), or length before heads");
   app.add_flag("--reproducible", into.reproducible, "One kernel for every number of queries")->group(group);
-  option("--threads", into.threads, "N", "At most so many threads");
+  option("--threads", into.threads, "N",
+         "At most so many threads (default: ATTEND_NUM_THREADS, else every CPU of this process)");
 }
 
 }  // namespace

@@ -214,7 +214,8 @@ void print_text(const subject& of, const extents& out, const comparison& found, 
             << "mean error: " << number(found.mean) << '\n'
             << "in units in the last place of its row's largest number: largest " << number(found.largest_ulp) << ", mean "
             << number(found.mean_ulp) << '\n'
-            << "over the bound: " << found.over << " of " << found.elements << " elements\n";
+            << "over the bound: " << found.over << " of " << found.elements
+            << " elements: " << (found.over == 0 ? "passed\n" : "failed\n");
 }
 
 void print_text(const timing& time) {

@@ -42,7 +42,8 @@ int refuse(const std::string& command, std::string problem) {
 /// One line for what the parser did not accept.
 int refuse(const CLI::App& app, const CLI::ParseError& fault, int argc, char** argv) {
   if (app.get_subcommands().empty()) {
-    return refuse("attend", std::string("expected run, check, plan or info, got ") + (argc > 1 ? argv[1] : "nothing"));
+    return refuse("attend", std::string("expected run, check, plan or info (attend --help explains), got ") +
+                                (argc > 1 ? argv[1] : "nothing"));
   }
   const std::string command = "attend " + app.get_subcommands().front()->get_name();
   return refuse(command, std::string(fault.what()) + "; expected what " + command + " --help lists");

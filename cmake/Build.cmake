@@ -16,6 +16,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 # attend_target_defaults(TARGET): C++20 without extensions, the warnings of the project, the sanitizers.
 function(attend_target_defaults target)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    target_compile_options(${target} PRIVATE -O2)  # a subproject of a build that names no type
+  endif()
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_STANDARD_REQUIRED ON)
   # -Wno-psabi: vectors cross only functions inside one unit, so that their calling convention is nobody else's.

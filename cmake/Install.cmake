@@ -10,11 +10,13 @@ install(EXPORT attend NAMESPACE attend:: DESTINATION ${package_dir} FILE attend-
 install(DIRECTORY include/attend TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp" PATTERN io.hpp EXCLUDE)
 install(FILES LICENSE TYPE DOC)
 
-if(ATTEND_BUILD_CLI)
+if(ATTEND_BUILD_IO)
   install(TARGETS attend_io EXPORT attend-io)
   install(EXPORT attend-io NAMESPACE attend:: DESTINATION ${package_dir} FILE attend-io-targets.cmake)
   install(FILES include/attend/io.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attend)
   install(FILES cmake/FindLibZip.cmake DESTINATION ${package_dir})
+endif()
+if(ATTEND_BUILD_CLI)
   install(TARGETS attend_cli)
 endif()
 

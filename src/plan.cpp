@@ -62,7 +62,7 @@ route choose_route(const problem& p) {
   const kernel& k = *r.choice.entry;
   r.lane_blocks = (r.rows + k.lanes - 1) / k.lanes;
   r.blocks = p.heads == 0 ? 0 : p.batch.count * p.kv_heads * r.lane_blocks;
-  r.chunks = (p.keys + k.chunk_keys - 1) / k.chunk_keys;
+  r.chunks = (p.longest + k.chunk_keys - 1) / k.chunk_keys;
   r.scratch_bytes = k.scratch_bytes(r.shape);
   r.partial_bytes = k.partial_bytes(r.shape);
   if (r.blocks > 0 && r.blocks < enough_items && r.chunks > 1) {
@@ -71,6 +71,36 @@ route choose_route(const problem& p) {
   }
   return r;
 }
+
+namespace {
+
+struct tile_counts {
+  std::int64_t visited = 0, full = 0;
+  std::int64_t keys = 0;  // of the tiles that are visited
+};
+
+/// Tiles of one block by class, in closed form: the tiles of the prefix, and those of the interval.
+tile_counts count_tiles(const lane_bounds& b, std::int64_t tile, std::int64_t keys) noexcept {
+  const std::int64_t last = std::min(last_key(b), keys);
+  const auto up = [tile](std::int64_t key) { return (key + tile - 1) / tile; };
+  // A block stops at its last key, so a tile that ends there counts as ending there.
+  const auto whole = [&](std::int64_t end) { return end >= last ? up(last) : end / tile; };
+  const auto join_sizes = [](std::int64_t end, std::int64_t begin, std::int64_t finish) {  // |[0, end) and [begin, finish)|
+    return end + std::max<std::int64_t>(0, finish - std::max(begin, end));
+  };
+  tile_counts counts;
+  if (last <= 0) return counts;
+  const std::int64_t first = b.min_begin < b.max_end ? b.min_begin / tile : 0,
+                     behind = b.min_begin < b.max_end ? up(std::min(b.max_end, keys)) : 0;
+  const std::int64_t prefix = up(std::min(b.max_prefix, keys));
+  counts.visited = join_sizes(prefix, first, behind);
+  counts.full = join_sizes(whole(std::min(b.min_prefix, keys)), up(b.max_begin), whole(b.min_end));
+  const bool short_tile = std::max(prefix, behind) * tile > last;
+  counts.keys = counts.visited * tile - (short_tile ? std::max(prefix, behind) * tile - last : 0);
+  return counts;
+}
+
+}  // namespace
 
 plan_facts facts_of(const problem& p, const route& r) {
   const kernel& k = *r.choice.entry;
@@ -96,21 +126,21 @@ plan_facts facts_of(const problem& p, const route& r) {
   facts.scratch_bytes_per_thread = r.scratch_bytes + (r.wave > 0 ? 0 : 2 * r.partial_bytes);
   facts.shared_scratch_bytes = r.wave > 0 ? r.blocks * (r.wave + 1) * r.partial_bytes : 0;
 
-  double pairs = 0;  // computed, those that a partial tile excludes included
+  // Sequences without lengths, offsets or prefixes of their own are alike, and so are all heads of a sequence.
+  const bool alike = !p.lengths.data && !p.offset.data && !p.prefix.data;
+  const std::int64_t times = p.kv_heads * (alike ? p.batch.count : 1);
   lane_map lanes;
-  for (std::int64_t block = 0; block < r.blocks; ++block) {
-    const block_place place = place_of(p, r, block);
-    if (place.kv_head != 0) continue;  // all heads of a sequence are alike
-    fill_intervals(p, place, lanes);
-    const lane_bounds bounds = bounds_of(lanes);
-    for (std::int64_t first = 0; first < p.keys; first += k.tile_keys) {
-      const std::int64_t last = std::min({first + k.tile_keys, p.keys, std::max(last_key(bounds), first + 1)});
-      tile_class kind = first >= last_key(bounds) ? tile_class::skip : classify(bounds, first, last);
-      if (kind == tile_class::full && p.mask) kind = tile_class::partial;
-      (kind == tile_class::skip   ? facts.tiles_skipped
-       : kind == tile_class::full ? facts.tiles_full
-                                  : facts.tiles_partial) += p.kv_heads;
-      if (kind != tile_class::skip) pairs += static_cast<double>((last - first) * place.rows * p.kv_heads);
+  double pairs = 0;  // computed, those that a partial tile excludes included
+  for (std::int64_t b = 0; r.blocks > 0 && b < (alike ? 1 : p.batch.count); ++b) {
+    for (std::int64_t block = 0; block < r.lane_blocks; ++block) {
+      const block_place place = place_of(p, r, b * p.kv_heads * r.lane_blocks + block);
+      fill_intervals(p, place, lanes);
+      const tile_counts tiles = count_tiles(bounds_of(lanes), k.tile_keys, p.keys);
+      const std::int64_t full = p.mask ? 0 : tiles.full;
+      facts.tiles_skipped += times * ((p.keys + k.tile_keys - 1) / k.tile_keys - tiles.visited);
+      facts.tiles_full += times * full;
+      facts.tiles_partial += times * (tiles.visited - full);
+      pairs += static_cast<double>(tiles.keys) * static_cast<double>(place.rows) * static_cast<double>(times);
     }
   }
   facts.flops = 2 * pairs * static_cast<double>(p.width + p.value_width);

@@ -47,6 +47,7 @@ struct problem {
   bool lower_right = false;                 // position = length - L, not `offset`
   batch_values offset, prefix, lengths;
   bool has_prefix = false, has_lengths = false;
+  std::int64_t longest = 0;  // the largest key length of any sequence
   bool reproducible = false;
 };
 

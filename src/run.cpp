@@ -12,6 +12,8 @@
 #include <limits>
 #include <new>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "attend/error.hpp"
 #include "attend/executor.hpp"
@@ -46,6 +48,16 @@ class default_arithmetic {
  private:
   std::fenv_t saved_;
 };
+
+/// The scale as two factors: of the queries, and of the scores. The second is 1, or for very large and very small scales about
+/// the square root, a power of two. What float32 cannot hold even so is the largest number: no score could tell.
+std::pair<double, double> scale_factors(double scale, dtype type) noexcept {
+  const int exponent = scale == 0 ? 0 : std::ilogb(scale);
+  if (exponent > -40 && exponent < 40) return {scale, 1};
+  const double of_scores = std::ldexp(1.0, type == dtype::f32 ? std::clamp(exponent / 2, -126, 126) : exponent / 2);
+  const double most = type == dtype::f32 ? double{std::numeric_limits<float>::max()} : std::numeric_limits<double>::max();
+  return {std::clamp(scale / of_scores, -most, most), of_scores};
+}
 
 class runner {
  public:
@@ -141,7 +153,7 @@ class runner {
     job.bias_is_f32 = p_.bias.type == dtype::f32;
     job.pack_k = shape.pack_k;
     job.pack_v = shape.pack_v;
-    job.scale = p_.scale;
+    std::tie(job.query_scale, job.score_scale) = scale_factors(p_.scale, p_.type);
     job.scratch = scratch;
     k.load(job);
     return job;

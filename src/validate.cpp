@@ -11,7 +11,9 @@ namespace attend::detail {
 namespace {
 
 using std::to_string;
-constexpr std::int64_t far = std::int64_t{1} << 62;  // no key or position lies beyond; leaves room to add
+// Positions stay below farthest_position + 2^59 queries, so that adding or subtracting a side below unbounded_side fits 64 bits.
+constexpr std::int64_t farthest_position = std::int64_t{1} << 61, unbounded_side = std::int64_t{1} << 62;
+constexpr std::int64_t widest = std::int64_t{1} << 40;  // columns: tiles of this width can still be counted in bytes
 
 [[noreturn]] void refuse(const char* argument, const std::string& expected, const std::string& received) {
   throw argument_error(argument, expected, received);
@@ -113,7 +115,8 @@ operand broadcast(const char* name, const array_view& x, const problem& p) {
   const int shift = full.rank() - x.shape.rank();
   bool fits = shift >= 0;
   for (int axis = 0; fits && axis < x.shape.rank(); ++axis) fits = x.shape[axis] == 1 || x.shape[axis] == full[shift + axis];
-  if (!fits) refuse(name, "a shape that broadcasts to " + full.to_string(), x.shape.to_string());
+  if (!fits)
+    refuse(name, "a shape that broadcasts to " + full.to_string() + " as (..., head, query, key)", x.shape.to_string());
 
   operand o;
   o.data = const_cast<void*>(x.data);
@@ -145,7 +148,10 @@ batch_values per_batch(const char* name, const batch_integers& given, const prob
   check_memory(name, view);
   const extents shape = batch_extents(p.batch);
   if (view.shape.rank() != 0 && view.shape != shape)
-    refuse(name, "one integer, or one per batch: shape " + shape.to_string(), "shape " + view.shape.to_string());
+    refuse(name,
+           (p.batch.axes > 0 ? "one integer, or one per batch: shape " + shape.to_string()
+                             : std::string("one integer, because arrays of rank 2 and 3 have no batch axis")),
+           "shape " + view.shape.to_string());
   values.data = view.data;
   for (int axis = 0; axis < view.shape.rank(); ++axis) values.strides[axis] = view.strides[axis];
   for (std::int64_t b = 0; b < p.batch.count; ++b) {
@@ -162,22 +168,25 @@ void check_positions(problem& p, const options& how) {
       refuse("window", std::string("a ") + word + " side of at least 0, or none for unbounded", to_string(*side));
   }
   p.causal = how.causal;
-  if (how.window.left) p.left = std::min(*how.window.left, far);
-  if (how.window.right) p.right = std::min(*how.window.right, far);
+  if (how.window.left && *how.window.left < unbounded_side) p.left = how.window.left;
+  if (how.window.right && *how.window.right < unbounded_side) p.right = how.window.right;
 
   p.has_lengths = how.key_lengths.given();
   p.lengths = per_batch("key_lengths", how.key_lengths, p, 0, p.keys);
+  p.longest = 0;
+  for (std::int64_t b = 0; b < (p.lengths.data ? p.batch.count : 1); ++b) p.longest = std::max(p.longest, key_length(p, b));
   p.has_prefix = how.prefix.given();
   if (p.has_prefix && !how.causal && !how.window) refuse("prefix", "causal or window beside it", "neither");
-  p.prefix = per_batch("prefix", how.prefix, p, 0, far);
+  p.prefix = per_batch("prefix", how.prefix, p, 0, std::numeric_limits<std::int64_t>::max());
 
   if (how.query_offset.word()) {
     p.lower_right = *how.query_offset.word() == lower_right;
   } else if (how.query_offset.given()) {
-    p.offset = per_batch("query_offset", how.query_offset, p, -far, far);
+    p.offset = per_batch("query_offset", how.query_offset, p, -farthest_position, farthest_position);
   } else if ((how.causal || how.window) && p.queries != p.keys) {
     refuse("query_offset",
-           "an integer, \"upper_left\" (query 0 at key 0) or \"lower_right\" (last query at the last key) where positions are "
+           "an integer, one per batch, \"upper_left\" (query 0 at key 0) or \"lower_right\" (last query at the last key) where "
+           "positions are "
            "compared and L != S",
            "none for " + to_string(p.queries) + " queries and " + to_string(p.keys) + " keys");
   }
@@ -226,8 +235,7 @@ extents weights_shape(const problem& p, bool matrices) {
 key_intervals allowed_intervals(const problem& p, std::int64_t position, std::int64_t length, std::int64_t prefix) noexcept {
   key_intervals allowed{0, length, std::min(prefix, length)};
   if (p.causal) allowed.end = std::min(allowed.end, position + 1);
-  if (p.right)
-    allowed.end = std::min(allowed.end, position + 1 + std::min(*p.right, far - 1 - std::max<std::int64_t>(position, 0)));
+  if (p.right) allowed.end = std::min(allowed.end, position + *p.right + 1);
   if (p.left) allowed.begin = std::max<std::int64_t>(0, position - *p.left);
   if (allowed.begin >= allowed.end) allowed.begin = allowed.end = 0;
   return allowed;
@@ -253,6 +261,8 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
   p.keys = ka.length();
   p.width = qa.width();
   p.value_width = va.width();
+  if (p.width > widest) refuse("q", "a width of at most 2^40", to_string(p.width));
+  if (p.value_width > widest) refuse("v", "a width of at most 2^40", to_string(p.value_width));
   if (ka.width() != p.width) refuse("k", "the width of q, " + to_string(p.width), to_string(ka.width()));
   if (va.heads() != p.kv_heads) refuse("v", "as many heads as k, " + to_string(p.kv_heads), to_string(va.heads()));
   if (va.length() != p.keys) refuse("v", "as many keys as k, " + to_string(p.keys), to_string(va.length()));

@@ -20,6 +20,10 @@ struct window {
   std::optional<std::int64_t> left;
   std::optional<std::int64_t> right;
 
+  window() = default;
+  /// Both sides are named, so that one number cannot be taken for a window of that size.
+  window(std::optional<std::int64_t> left_side, std::optional<std::int64_t> right_side) : left(left_side), right(right_side) {}
+
   explicit operator bool() const noexcept { return left || right; }
 };
 
@@ -34,6 +38,7 @@ class batch_integers {
   batch_integers() = default;
   batch_integers(std::int64_t value) : kind_(kind::one), value_(value) {}
   batch_integers(tensor_view<const std::int64_t> values) : kind_(kind::many), values_(values) {}
+  batch_integers(tensor_view<std::int64_t> values) : batch_integers(tensor_view<const std::int64_t>(values)) {}
   batch_integers(const tensor<std::int64_t>& values) : batch_integers(values.view()) {}
 
   bool given() const noexcept { return kind_ != kind::none; }
@@ -55,6 +60,7 @@ class query_position : public batch_integers {
   using batch_integers::batch_integers;
   query_position() = default;
   query_position(int value) : batch_integers(static_cast<std::int64_t>(value)) {}
+  query_position(const batch_integers& values) : batch_integers(values) {}
   query_position(anchor word) : word_(word) {}
 
   bool given() const noexcept { return word_ || batch_integers::given(); }
@@ -70,13 +76,14 @@ struct interrupt {
   void* context = nullptr;
 };
 
-/// What a call computes. Arrays named here are read, never kept, except by a plan, which needs them for as long as it runs.
+/// What a call computes; designated initialisers name the members in this order. Arrays named here are read, never kept, except by a plan, which needs them for as long as it runs.
 struct options {
   bool causal = false;  ///< j <= i + query_offset
   attend::window window = {};
   query_position query_offset = {};  ///< needed where positions are compared and L != S
   batch_integers prefix = {};        ///< keys j < prefix are visible beside what causal and window allow; needs one of them
   batch_integers key_lengths = {};   ///< keys j >= length are excluded and never read
+  // A mask of keys per batch is (B, 1, 1, S). Caller's bytes: array_view(bytes, dtype::boolean, shape, strides).
   array_view mask = {};              ///< booleans, true = attend; NumPy broadcasting against (..., H, L, S)
   array_view bias = {};              ///< added to the scaled scores; the input's dtype or float32; -inf excludes
   std::optional<double> scale = {};  ///< any finite number; default 1/sqrt(E)

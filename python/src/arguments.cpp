@@ -51,7 +51,7 @@ window read_window(nb::handle value) {
   if (value.is_none()) return {};
   if (!PyTuple_Check(value.ptr()) && !PyList_Check(value.ptr())) refuse_type("window", "a pair (left, right)", value);
   if (nb::len(value) != 2) refuse_value("window", "a pair (left, right)", value);
-  return {.left = read_side(nb::object(value[0])), .right = read_side(nb::object(value[1]))};
+  return {read_side(nb::object(value[0])), read_side(nb::object(value[1]))};
 }
 
 layout read_layout(nb::handle value) {

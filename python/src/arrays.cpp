@@ -155,6 +155,11 @@ void borrowed_array::read_dlpack() {
     throw argument_error(std::string(name_), "a tensor that requires no gradient",
                          "one that does; attend.torch is for those, or call detach()");
   }
+  // DLPack shows the memory, not that a view of it is to be read with the other sign.
+  if (is_torch(object_) && nb::cast<bool>(object_.attr("is_neg")())) {
+    throw argument_error(std::string(name_), "a tensor whose memory holds its values",
+                         "a negated view (is_neg()); call resolve_neg()");
+  }
   if (const dlpack::exchange_api* direct = exchange_api_of(object_)) {
     dlpack::managed_tensor_versioned* managed = nullptr;
     if (direct->export_managed(object_.ptr(), &managed) != 0) refuse_export(take_python_error());
@@ -182,8 +187,9 @@ void borrowed_array::read_dlpack() {
 }
 
 void borrowed_array::refuse_export(const std::string& reason) const {
+  // Of a reason of many lines, the first says it.
   throw argument_error(std::string(name_), "an array whose memory can be read in place",
-                       type_text(object_) + " (" + reason + ")");
+                       type_text(object_) + " (" + reason.substr(0, reason.find('\n')) + ")");
 }
 
 template <class Managed>

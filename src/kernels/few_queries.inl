@@ -60,7 +60,7 @@ struct few_queries {
   static void load(const block_job& job) {
     const std::int64_t columns = padded_columns(job.width);
     T* to = scratch_of(job).queries;
-    const T factor = static_cast<T>(job.scale);
+    const T factor = static_cast<T>(job.query_scale);
     for (int r = 0; r < job.lanes.count; ++r, to += columns) {
       const T* const row = static_cast<const T*>(job.lanes.q[r]);
       for (std::int64_t d = 0; d < job.width; ++d) to[d] = read(row + d * job.q_column) * factor;
@@ -164,6 +164,9 @@ struct few_queries {
   /// Adds the bias of row r and puts -inf where the row does not see a key, and behind the last key up to a full vector.
   static void mask_row(const block_job& job, const scratch& s, int r, std::int64_t first, int count, bool partial_tile) {
     T* const scores = s.scores + r * tile_keys;
+    if (job.score_scale != 1) {
+      for (int j = 0; j < count; ++j) scores[j] = scores[j] * static_cast<T>(job.score_scale);
+    }
     if (job.has_bias) {
       bias_row(job, r, first, count, s.bias, 1);
       for (int j = 0; j < count; j += width) S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.bias + j)));

@@ -58,7 +58,7 @@ struct forward {
   }
 
   static void load(const block_job& job) {
-    rows_to_columns<S, lanes>(job.lanes.q, 0, job.lanes.count, job.width, job.q_column, static_cast<T>(job.scale),
+    rows_to_columns<S, lanes>(job.lanes.q, 0, job.lanes.count, job.width, job.q_column, static_cast<T>(job.query_scale),
                               scratch_of(job).queries);
   }
 
@@ -107,6 +107,10 @@ struct forward {
 
   /// Adds the bias and puts -inf where a lane does not see a key: a selection, so nothing an excluded pair holds survives.
   static void mask_tile(const block_job& job, const scratch& s, std::int64_t first, int count, bool partial_tile) {
+    if (job.score_scale != 1) {
+      const V factor = S::set(static_cast<T>(job.score_scale));
+      for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, S::load(s.scores + i) * factor);
+    }
     if (job.has_bias) {
       if (job.bias_is_f32 == (sizeof(T) == sizeof(float))) {
         rows_to_columns<S, lanes>(job.lanes.bias, first * job.bias_step, job.lanes.count, count, job.bias_step, 1, s.bias);

@@ -51,8 +51,10 @@ struct block_job {
   std::int64_t mask_step, bias_step, weights_step;  // from key to key
   bool has_out, has_mask, has_bias, bias_is_f32;
   bool pack_k, pack_v;  // columns are not adjacent: tiles are gathered first
-  double scale;         // multiplies the queries once per block, so that scores with and without a bias are the same numbers
-  void* scratch;        // scratch_bytes(), aligned to 64
+  // The scale multiplies the queries, once per block, so that scores with and without a bias are the same numbers. Of a scale
+  // that might leave their range, a part is left over that multiplies the scores.
+  double query_scale, score_scale;
+  void* scratch;  // scratch_bytes(), aligned to 64
 };
 
 /// Scratch depends on the shape and on what has to be gathered.

@@ -273,6 +273,18 @@ def test_torch_tensors_give_torch_tensors(torch, dtype):
 
 
 @pytest.mark.peers
+def test_torch_views_of_the_other_sign_are_refused_by_name(torch):
+    negated, q = torch.full((1, 2), 3j, dtype=torch.complex64).conj().imag, torch.zeros(1, 2)
+    assert negated.is_neg()
+    for name in "qkv":
+        arrays = {"q": q, "k": q, "v": q, name: negated}
+        with pytest.raises(ValueError, match=f"^{name}: .*resolve_neg"):
+            attend.attention(arrays["q"], arrays["k"], arrays["v"])
+    with pytest.raises(ValueError, match="^out: .*resolve_neg"):
+        attend.attention(q, q, q, out=negated)
+    assert torch.equal(attend.attention(q, q, negated.resolve_neg()), torch.full((1, 2), -3.0))
+
+
 def test_torch_tensors_that_require_a_gradient_are_refused_by_name(torch):
     q, k, v = (torch.from_numpy(x) for x in problem())
     bias = torch.zeros(7)

@@ -264,7 +264,7 @@ def test_help_is_no_error():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ("", "expected run, check, plan or info, got nothing"),
+        ("", "expected run, check, plan or info (attend --help explains), got nothing"),
         ("walk", "got walk"),
         ("run", "IN"),
         ("run {in} --softcap 3", "--softcap"),

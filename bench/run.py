@@ -14,7 +14,7 @@ import math
 import statistics
 import sys
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 
@@ -51,6 +51,10 @@ def worst_error(inputs: Inputs, calls: list[Call]) -> float:
     return max(math.inf if math.isnan(error) else error for error in errors)
 
 
+# Worker threads of whoever ran before may still spin and take a processor from whoever runs next (OpenMP's do, for milliseconds).
+SETTLE_SECONDS = 0.02
+
+
 def measure(case: Case, contenders: list, threads: int, rounds: int, sample_seconds: float) -> dict:
     """All rounds of one case."""
     inputs = Inputs.random(case)
@@ -66,6 +70,7 @@ def measure(case: Case, contenders: list, threads: int, rounds: int, sample_seco
     for turn in range(rounds):
         order = list(calls) if turn % 2 == 0 else list(reversed(calls))
         for name in order:
+            sleep(SETTLE_SECONDS)
             times[name].append(seconds_of(calls[name], repeats[name]))
         after = machine.Limits.measure(inputs, threads)
         limits.append(before.larger(after))

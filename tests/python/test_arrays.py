@@ -285,6 +285,7 @@ def test_torch_views_of_the_other_sign_are_refused_by_name(torch):
     assert torch.equal(attend.attention(q, q, negated.resolve_neg()), torch.full((1, 2), -3.0))
 
 
+@pytest.mark.peers
 def test_torch_tensors_that_require_a_gradient_are_refused_by_name(torch):
     q, k, v = (torch.from_numpy(x) for x in problem())
     bias = torch.zeros(7)

@@ -80,8 +80,8 @@ struct tile_counts {
 };
 
 /// Tiles of one block by class, in closed form: the tiles of the prefix, and those of the interval.
-tile_counts count_tiles(const lane_bounds& b, std::int64_t tile, std::int64_t keys) noexcept {
-  const std::int64_t last = std::min(last_key(b), keys);
+tile_counts count_tiles(const lane_bounds& b, std::int64_t tile) noexcept {
+  const std::int64_t last = last_key(b);
   const auto up = [tile](std::int64_t key) { return (key + tile - 1) / tile; };
   // A block stops at its last key, so a tile that ends there counts as ending there.
   const auto whole = [&](std::int64_t end) { return end >= last ? up(last) : end / tile; };
@@ -91,10 +91,10 @@ tile_counts count_tiles(const lane_bounds& b, std::int64_t tile, std::int64_t ke
   tile_counts counts;
   if (last <= 0) return counts;
   const std::int64_t first = b.min_begin < b.max_end ? b.min_begin / tile : 0,
-                     behind = b.min_begin < b.max_end ? up(std::min(b.max_end, keys)) : 0;
-  const std::int64_t prefix = up(std::min(b.max_prefix, keys));
+                     behind = b.min_begin < b.max_end ? up(b.max_end) : 0;
+  const std::int64_t prefix = up(b.max_prefix);
   counts.visited = join_sizes(prefix, first, behind);
-  counts.full = join_sizes(whole(std::min(b.min_prefix, keys)), up(b.max_begin), whole(b.min_end));
+  counts.full = join_sizes(whole(b.min_prefix), up(b.max_begin), whole(b.min_end));
   const bool short_tile = std::max(prefix, behind) * tile > last;
   counts.keys = counts.visited * tile - (short_tile ? std::max(prefix, behind) * tile - last : 0);
   return counts;
@@ -135,7 +135,7 @@ plan_facts facts_of(const problem& p, const route& r) {
     for (std::int64_t block = 0; block < r.lane_blocks; ++block) {
       const block_place place = place_of(p, r, b * p.kv_heads * r.lane_blocks + block);
       fill_intervals(p, place, lanes);
-      const tile_counts tiles = count_tiles(bounds_of(lanes), k.tile_keys, p.keys);
+      const tile_counts tiles = count_tiles(bounds_of(lanes), k.tile_keys);
       const std::int64_t full = p.mask ? 0 : tiles.full;
       facts.tiles_skipped += times * ((p.keys + k.tile_keys - 1) / k.tile_keys - tiles.visited);
       facts.tiles_full += times * full;

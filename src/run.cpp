@@ -109,7 +109,8 @@ class runner {
     return stop_.load(std::memory_order_relaxed);
   }
 
-  block_job job_of(const block_place& at, const kernel& k, const scratch_shape& shape, void* scratch) const {
+  /// Everything of a block but its queries, which `kernel::load` brings into scratch for those who compute scores.
+  block_job job_of(const block_place& at, const scratch_shape& shape, void* scratch) const {
     block_job job;
     fill_intervals(p_, at, job.lanes);
     const batch_shape& batch = p_.batch;
@@ -155,7 +156,6 @@ class runner {
     job.pack_v = shape.pack_v;
     std::tie(job.query_scale, job.score_scale) = scale_factors(p_.scale, p_.type);
     job.scratch = scratch;
-    k.load(job);
     return job;
   }
 
@@ -172,7 +172,8 @@ class runner {
     char* const memory = thread_scratch(r_.scratch_bytes + 2 * r_.partial_bytes);
     char* const total = memory + r_.scratch_bytes;
     char* const next = total + r_.partial_bytes;
-    const block_job job = job_of(at, k, r_.shape, memory);
+    const block_job job = job_of(at, r_.shape, memory);
+    k.load(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     const std::int64_t first = first_key(bounds) / k.chunk_keys, chunks = (last_key(bounds) + k.chunk_keys - 1) / k.chunk_keys;
     bool any = false;
@@ -201,17 +202,17 @@ class runner {
       const std::int64_t count = std::min(r_.wave, r_.chunks - first);
       for_each(r_.blocks * count, [&](std::int64_t item) {
         const std::int64_t block = item / count, n = item % count;
-        const block_place at = place_of(p_, r_, block);
-        lane_map lanes;
-        fill_intervals(p_, at, lanes);
-        const auto [begin, end] = chunk_keys(k, bounds_of(lanes), first + n);
+        const block_job job = job_of(place_of(p_, r_, block), r_.shape, thread_scratch(r_.scratch_bytes));
+        const auto [begin, end] = chunk_keys(k, bounds_of(job.lanes), first + n);
         filled[block * slots + n] = begin < end;
-        if (begin < end) k.chunk(job_of(at, k, r_.shape, thread_scratch(r_.scratch_bytes)), begin, end, slot(block, n));
+        if (begin == end) return;
+        k.load(job);
+        k.chunk(job, begin, end, slot(block, n));
       });
       const bool last = first + count == r_.chunks;
       for_each(r_.blocks, [&](std::int64_t block) {
         const block_place at = place_of(p_, r_, block);
-        const block_job job = job_of(at, k, r_.shape, thread_scratch(r_.scratch_bytes));
+        const block_job job = job_of(at, r_.shape, thread_scratch(r_.scratch_bytes));
         char& any = filled[block * slots + r_.wave];
         char* const total = slot(block, r_.wave);
         for (std::int64_t n = 0; n < count; ++n) {
@@ -253,7 +254,8 @@ class runner {
     shape.pack_v = false;  // values are not needed again
     const std::int64_t last = last_key(bounds_of(summed.lanes));
     // The sums are no longer needed, and with them what this thread's scratch held.
-    const block_job job = job_of(at, k, shape, thread_scratch(k.scratch_bytes(shape)));
+    const block_job job = job_of(at, shape, thread_scratch(k.scratch_bytes(shape)));
+    k.load(job);
     for (std::int64_t begin = 0; begin < last; begin += k.chunk_keys) {
       if (stopped()) return;
       k.weights(job, begin, std::min(begin + k.chunk_keys, last), maximum, denominator);

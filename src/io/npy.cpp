@@ -125,30 +125,25 @@ class header_parser {
     const std::string descr = string("descr");
     const bool ordered = !descr.empty() && std::string_view("<>=|").find(descr[0]) != std::string_view::npos;
     const std::string_view type = std::string_view(descr).substr(ordered ? 1 : 0);
-    struct known {
-      std::string_view code, name;
-      std::int64_t bits;
-      attend::dtype dtype;
-    };
     // Element types without a dtype of ours are named, so that the refusal of an array says what it holds.
-    constexpr std::array<known, 17> types{{{"f4", "float32", 32, dtype::f32},
-                                           {"f8", "float64", 64, dtype::f64},
-                                           {"b1", "bool", 8, dtype::boolean},
-                                           {"i4", "int32", 32, dtype::i64},
-                                           {"i8", "int64", 64, dtype::i64},
-                                           {"f2", "float16", 16, dtype::none},
-                                           {"V2", "bfloat16 or raw 2-byte elements", 16, dtype::none},
-                                           {"f16", "extended precision", 128, dtype::none},
-                                           {"i1", "int8", 8, dtype::none},
-                                           {"i2", "int16", 16, dtype::none},
-                                           {"u1", "uint8", 8, dtype::none},
-                                           {"u2", "uint16", 16, dtype::none},
-                                           {"u4", "uint32", 32, dtype::none},
-                                           {"u8", "uint64", 64, dtype::none},
-                                           {"c8", "complex64", 64, dtype::none},
-                                           {"c16", "complex128", 128, dtype::none},
-                                           {"O", "Python objects", 64, dtype::none}}};
-    for (const known& one : types) {
+    constexpr std::array<element_code, 17> types{{{"f4", "float32", 32, dtype::f32},
+                                                  {"f8", "float64", 64, dtype::f64},
+                                                  {"b1", "bool", 8, dtype::boolean},
+                                                  {"i4", "int32", 32, dtype::i64},
+                                                  {"i8", "int64", 64, dtype::i64},
+                                                  {"f2", "float16", 16, dtype::none},
+                                                  {"V2", "bfloat16 or raw 2-byte elements", 16, dtype::none},
+                                                  {"f16", "extended precision", 128, dtype::none},
+                                                  {"i1", "int8", 8, dtype::none},
+                                                  {"i2", "int16", 16, dtype::none},
+                                                  {"u1", "uint8", 8, dtype::none},
+                                                  {"u2", "uint16", 16, dtype::none},
+                                                  {"u4", "uint32", 32, dtype::none},
+                                                  {"u8", "uint64", 64, dtype::none},
+                                                  {"c8", "complex64", 64, dtype::none},
+                                                  {"c16", "complex128", 128, dtype::none},
+                                                  {"O", "Python objects", 64, dtype::none}}};
+    for (const element_code& one : types) {
       if (type != one.code) continue;
       return {std::string(one.name), one.bits, one.dtype, ordered && descr[0] == '>' && one.bits > 8};
     }

@@ -21,6 +21,13 @@ struct element {
   bool swap = false;                  ///< stored big-endian
 };
 
+/// A line of a format's table of element types: the format's own code, and what it stands for.
+struct element_code {
+  std::string_view code, name;
+  std::int64_t bits;
+  attend::dtype dtype;
+};
+
 /// A tensor's header.
 struct tensor_header {
   element type;

@@ -19,32 +19,26 @@ namespace {
 constexpr std::uint64_t longest_header = 100'000'000;
 constexpr std::string_view metadata_key = "__metadata__";
 
-struct known_type {
-  std::string_view code, name;
-  std::int64_t bits;
-  attend::dtype dtype;
-};
-
-constexpr std::array<known_type, 20> known_types{{{"BOOL", "bool", 8, dtype::boolean},
-                                                  {"F4", "float4", 4, dtype::none},
-                                                  {"F6_E2M3", "float6_e2m3", 6, dtype::none},
-                                                  {"F6_E3M2", "float6_e3m2", 6, dtype::none},
-                                                  {"U8", "uint8", 8, dtype::none},
-                                                  {"I8", "int8", 8, dtype::none},
-                                                  {"F8_E5M2", "float8_e5m2", 8, dtype::none},
-                                                  {"F8_E4M3", "float8_e4m3", 8, dtype::none},
-                                                  {"F8_E8M0", "float8_e8m0", 8, dtype::none},
-                                                  {"I16", "int16", 16, dtype::none},
-                                                  {"U16", "uint16", 16, dtype::none},
-                                                  {"F16", "float16", 16, dtype::none},
-                                                  {"BF16", "bfloat16", 16, dtype::none},
-                                                  {"I32", "int32", 32, dtype::i64},
-                                                  {"U32", "uint32", 32, dtype::none},
-                                                  {"F32", "float32", 32, dtype::f32},
-                                                  {"C64", "complex64", 64, dtype::none},
-                                                  {"F64", "float64", 64, dtype::f64},
-                                                  {"I64", "int64", 64, dtype::i64},
-                                                  {"U64", "uint64", 64, dtype::none}}};
+constexpr std::array<element_code, 20> known_types{{{"BOOL", "bool", 8, dtype::boolean},
+                                                    {"F4", "float4", 4, dtype::none},
+                                                    {"F6_E2M3", "float6_e2m3", 6, dtype::none},
+                                                    {"F6_E3M2", "float6_e3m2", 6, dtype::none},
+                                                    {"U8", "uint8", 8, dtype::none},
+                                                    {"I8", "int8", 8, dtype::none},
+                                                    {"F8_E5M2", "float8_e5m2", 8, dtype::none},
+                                                    {"F8_E4M3", "float8_e4m3", 8, dtype::none},
+                                                    {"F8_E8M0", "float8_e8m0", 8, dtype::none},
+                                                    {"I16", "int16", 16, dtype::none},
+                                                    {"U16", "uint16", 16, dtype::none},
+                                                    {"F16", "float16", 16, dtype::none},
+                                                    {"BF16", "bfloat16", 16, dtype::none},
+                                                    {"I32", "int32", 32, dtype::i64},
+                                                    {"U32", "uint32", 32, dtype::none},
+                                                    {"F32", "float32", 32, dtype::f32},
+                                                    {"C64", "complex64", 64, dtype::none},
+                                                    {"F64", "float64", 64, dtype::f64},
+                                                    {"I64", "int64", 64, dtype::i64},
+                                                    {"U64", "uint64", 64, dtype::none}}};
 
 struct tensor_entry {
   tensor_header header;
@@ -132,7 +126,7 @@ class header_events : public nlohmann::json_sax<nlohmann::json> {
     if (place_ == place::metadata) return true;
     if (place_ != place::tensor || field_ != field::dtype) unexpected("a string");
     const auto* type =
-        std::find_if(known_types.begin(), known_types.end(), [&](const known_type& one) { return one.code == value; });
+        std::find_if(known_types.begin(), known_types.end(), [&](const element_code& one) { return one.code == value; });
     if (type == known_types.end()) fail("unknown dtype " + in_quotes(value), "one of the format's, such as F32");
     entry_->header.type = {std::string(type->name), type->bits, type->dtype, false};
     return true;
@@ -255,7 +249,7 @@ class safetensors_reader : public reader {
 
 std::string_view code_of(dtype type) {
   const auto* known = std::find_if(known_types.begin(), known_types.end(),
-                                   [&](const known_type& one) { return one.dtype == type && one.bits == 8 * size_of(type); });
+                                   [&](const element_code& one) { return one.dtype == type && one.bits == 8 * size_of(type); });
   if (known == known_types.end()) throw std::invalid_argument("tensor: expected an element type, got none");
   return known->code;
 }

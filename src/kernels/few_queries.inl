@@ -161,14 +161,19 @@ struct few_queries {
     for (int i = following; i < more; ++i) s.v_rows[count + i] = s.v_rows[count - 1];
   }
 
-  /// Adds the bias of row r and puts -inf where the row does not see a key, and behind the last key up to a full vector.
+  /// Applies what is left of the scale to row r, adds its bias and puts -inf where the row does not see a key, and behind the
+  /// last key up to a full vector.
   static void mask_row(const block_job& job, const scratch& s, int r, std::int64_t first, int count, bool partial_tile) {
     T* const scores = s.scores + r * tile_keys;
     if (job.score_scale != 1) {
       for (int j = 0; j < count; ++j) scores[j] = scores[j] * static_cast<T>(job.score_scale);
     }
     if (job.has_bias) {
-      bias_row(job, r, first, count, s.bias, 1);
+      const auto read_bias = [&](const auto* from) {
+        for (int j = 0; j < count; ++j) s.bias[j] = static_cast<T>(read(from + (first + j) * job.bias_step));
+      };
+      job.bias_is_f32 ? read_bias(static_cast<const float*>(job.lanes.bias[r]))
+                      : read_bias(static_cast<const T*>(job.lanes.bias[r]));
       for (int j = 0; j < count; j += width) S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.bias + j)));
     }
     if (partial_tile) {
@@ -188,7 +193,8 @@ struct few_queries {
   static T softmax_row(T* scores, int count, T& maximum, T& denominator) {
     V top = S::set(maximum);
     for (int j = 0; j < count; j += width) top = S::max(S::load(scores + j), top);
-    const V m = S::set(S::largest(top)), base = safe_maximum<S>(m);
+    const T largest = S::largest(top);
+    const V base = safe_maximum<S>(S::set(largest));
     alignas(64) T shrink[width];
     S::store(shrink, weight_of<S>(S::set(maximum) - base));
     V l = S::set(0);
@@ -197,7 +203,7 @@ struct few_queries {
       l = l + weight;
       S::store(scores + j, marked ? S::select(S::equal(score, S::set(-infinity<T>)), S::set(-1), weight) : weight);
     }
-    maximum = S::largest(top);
+    maximum = largest;
     denominator = denominator * shrink[0] + S::sum(l);
     return shrink[0];
   }

@@ -105,18 +105,16 @@ struct forward {
     }
   }
 
-  /// Adds the bias and puts -inf where a lane does not see a key: a selection, so nothing an excluded pair holds survives.
+  /// Applies what is left of the scale, adds the bias and puts -inf where a lane does not see a key: a selection, so nothing an
+  /// excluded pair holds survives.
   static void mask_tile(const block_job& job, const scratch& s, std::int64_t first, int count, bool partial_tile) {
     if (job.score_scale != 1) {
       const V factor = S::set(static_cast<T>(job.score_scale));
       for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, S::load(s.scores + i) * factor);
     }
     if (job.has_bias) {
-      if (job.bias_is_f32 == (sizeof(T) == sizeof(float))) {
-        rows_to_columns<S, lanes>(job.lanes.bias, first * job.bias_step, job.lanes.count, count, job.bias_step, 1, s.bias);
-      } else {
-        for (int lane = 0; lane < job.lanes.count; ++lane) bias_row(job, lane, first, count, s.bias + lane, lanes);
-      }
+      const auto read_bias = job.bias_is_f32 ? rows_to_columns<S, lanes, float> : rows_to_columns<S, lanes, T>;
+      read_bias(job.lanes.bias, first * job.bias_step, job.lanes.count, count, job.bias_step, 1, s.bias);
       for (int i = 0; i < count * lanes; i += width)
         S::store(s.scores + i, biased<S>(S::load(s.scores + i), S::load(s.bias + i)));
     }

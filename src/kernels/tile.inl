@@ -80,20 +80,23 @@ static void allowed_bits(const block_job& job, std::int64_t first, int count, ty
   }
 }
 
-/// to[column][lane] = factor * rows[lane][column] for `lanes` rows, of which those past `count` are 0; columns `step` apart.
-template <class S, int lanes>
+/// to[column][lane] = factor * rows[lane][column] for `lanes` rows of `From`, of which those past `count` are 0; columns `step`
+/// apart.
+template <class S, int lanes, class From = typename S::T>
 static void rows_to_columns(const void* const* rows, std::int64_t offset, int count, std::int64_t columns, std::int64_t step,
                             typename S::T factor, typename S::T* to) {
   using T = typename S::T;
   using V = typename S::V;
-  const auto row = [&](int lane) { return static_cast<const T*>(rows[lane]) + offset; };
+  const auto row = [&](int lane) { return static_cast<const From*>(rows[lane]) + offset; };
   for (int lane = 0; lane < lanes; lane += S::width) {
-    if (step != 1 || lane >= count) {
+    if (sizeof(From) != sizeof(T) || step != 1 || lane >= count) {
       for (int i = lane; i < lane + S::width; ++i) {
-        for (std::int64_t c = 0; c < columns; ++c) to[c * lanes + i] = i < count ? read(row(i) + c * step) * factor : T{0};
+        for (std::int64_t c = 0; c < columns; ++c)
+          to[c * lanes + i] = i < count ? static_cast<T>(read(row(i) + c * step)) * factor : T{0};
       }
       continue;
     }
+    const auto own_row = [&](int i) { return static_cast<const T*>(rows[i]) + offset; };  // From is T here
     for (std::int64_t c = 0; c < columns; c += S::width) {
       const int some = columns - c < S::width ? static_cast<int>(columns - c) : S::width;
       V x[S::width];
@@ -101,7 +104,8 @@ static void rows_to_columns(const void* const* rows, std::int64_t offset, int co
         if (lane + i >= count)
           x[i] = S::set(0);
         else
-          x[i] = (some == S::width ? S::load(row(lane + i) + c) : S::load_first(row(lane + i) + c, some)) * S::set(factor);
+          x[i] =
+              (some == S::width ? S::load(own_row(lane + i) + c) : S::load_first(own_row(lane + i) + c, some)) * S::set(factor);
       }
       S::transpose(x);
       for (int i = 0; i < some; ++i) S::store(to + (c + i) * lanes + lane, x[i]);
@@ -147,19 +151,6 @@ template <class S>
 [[gnu::always_inline]] static inline typename S::V biased(typename S::V score, typename S::V bias) {
   const typename S::V excluded = S::set(-infinity<typename S::T>);
   return S::select(S::equal(bias, excluded), excluded, score + bias);
-}
-
-/// The bias of one lane for keys [first, first + count), converted, at `to` with a step of `step` elements.
-template <class T>
-static void bias_row(const block_job& job, int lane, std::int64_t first, int count, T* to, std::int64_t step) {
-  const auto copy = [&](const auto* from) {
-    from += first * job.bias_step;
-    for (int j = 0; j < count; ++j) to[j * step] = static_cast<T>(read(from + j * job.bias_step));
-  };
-  if (job.bias_is_f32)
-    copy(static_cast<const float*>(job.lanes.bias[lane]));
-  else
-    copy(static_cast<const double*>(job.lanes.bias[lane]));
 }
 
 static inline std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -77,8 +77,7 @@ const kernel_table* table_of(isa set) noexcept {
 }
 
 constexpr kernel_key keys[kernel_lines] = {
-#define ATTEND_KERNEL(op, q, kv, sums, compatible, normal) \
-  {operation::op, dtype::q, dtype::kv, dtype::sums, compatibility::compatible, normalizer::normal},
+#define ATTEND_KERNEL(op, q, kv, sums) {operation::op, dtype::q, dtype::kv, dtype::sums},
 #include "kernels/kernels.def"
 #undef ATTEND_KERNEL
 };

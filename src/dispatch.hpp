@@ -8,8 +8,6 @@
 namespace attend::detail {
 
 enum class operation { forward, few_queries };
-enum class compatibility { dot };
-enum class normalizer { softmax };
 
 const char* name_of(operation op) noexcept;
 
@@ -17,8 +15,6 @@ const char* name_of(operation op) noexcept;
 struct kernel_key {
   operation op;
   dtype queries, keys, accumulator;
-  attend::detail::compatibility compatibility = compatibility::dot;
-  attend::detail::normalizer normalizer = normalizer::softmax;
 
   friend bool operator==(const kernel_key&, const kernel_key&) = default;
 };

@@ -34,6 +34,39 @@ block_place place_of(const problem& p, const route& r, std::int64_t block) noexc
   return {head / p.kv_heads, head % p.kv_heads, first, std::min<std::int64_t>(lanes, r.rows - first)};
 }
 
+namespace {
+
+/// Where the queries of a block's rows stand, and which cells are their neighbours. These narrow the intervals, too.
+void fill_grid(const problem& p, const block_place& place, std::int64_t start, lane_map& lanes) noexcept {
+  grid_map& grid = lanes.grid;
+  grid.columns = p.grid && p.grid.columns > 0 ? p.grid.columns : grid_map::one_row;
+  grid.neighborhood = static_cast<bool>(p.neighborhood);
+  grid.row_step = p.neighborhood.dilation.rows;
+  grid.column_step = p.neighborhood.dilation.columns;
+  if (!p.relative && !grid.neighborhood) return;
+  for (int lane = 0; lane < lanes.count; ++lane) {
+    const std::int64_t query = (place.first_row + lane) / p.group;
+    grid.row[lane] = p.grid ? query / grid.columns : 0;
+    grid.column[lane] = p.grid ? query % grid.columns : start + query;
+    if (!grid.neighborhood) continue;
+    const neighborhood& near = p.neighborhood;
+    const cell_run rows = neighbors(grid.row[lane], p.grid.rows, near.kernel.rows, near.dilation.rows, near.border);
+    const cell_run columns =
+        neighbors(grid.column[lane], p.grid.columns, near.kernel.columns, near.dilation.columns, near.border);
+    grid.first_row[lane] = rows.first;
+    grid.last_row[lane] = rows.last;
+    grid.first_column[lane] = columns.first;
+    grid.last_column[lane] = columns.last;
+    const std::int64_t first = rows.first * grid.columns + columns.first, last = rows.last * grid.columns + columns.last;
+    lanes.begin[lane] = std::max(lanes.begin[lane], first);
+    lanes.end[lane] = std::min(lanes.end[lane], last + 1);
+    if (lanes.begin[lane] >= lanes.end[lane]) lanes.begin[lane] = lanes.end[lane] = 0;
+    lanes.prefix_end[lane] = std::min(lanes.prefix_end[lane], last + 1);
+  }
+}
+
+}  // namespace
+
 void fill_intervals(const problem& p, const block_place& place, lane_map& lanes) noexcept {
   const std::int64_t start = first_position(p, place.sequence), length = key_length(p, place.sequence);
   const std::int64_t prefix = p.has_prefix ? batch_value(p.batch, place.sequence, p.prefix) : 0;
@@ -44,6 +77,7 @@ void fill_intervals(const problem& p, const block_place& place, lane_map& lanes)
     lanes.end[lane] = allowed.end;
     lanes.prefix_end[lane] = allowed.prefix_end;
   }
+  fill_grid(p, place, start, lanes);
 }
 
 route choose_route(const problem& p) {
@@ -56,8 +90,14 @@ route choose_route(const problem& p) {
                               : "many rows share a key/value head: lanes are queries";
   r.choice = choose_kernel({r.op, p.type, p.type, p.type});
   r.weights_choice = choose_kernel({operation::forward, p.type, p.type, p.type});
-  r.shape = {p.width, p.value_width, !readable_in_place(p.k, p.width), !readable_in_place(p.v, p.value_width),
-             static_cast<bool>(p.bias)};
+  const bool reads_keys = p.compatibility != compatibility_kind::none;
+  r.shape = {p.width,
+             p.value_width,
+             p.compatibility == compatibility_kind::cosine || (reads_keys && !readable_in_place(p.k, p.width)),
+             !readable_in_place(p.v, p.value_width),
+             static_cast<bool>(p.bias),
+             static_cast<bool>(p.relative),
+             p.compatibility == compatibility_kind::additive};
 
   const kernel& k = *r.choice.entry;
   r.lane_blocks = (r.rows + k.lanes - 1) / k.lanes;
@@ -100,6 +140,19 @@ tile_counts count_tiles(const lane_bounds& b, std::int64_t tile) noexcept {
   return counts;
 }
 
+/// The same where neighbourhoods leave out tiles in between: one by one.
+tile_counts count_neighbor_tiles(const lane_map& lanes, const lane_bounds& b, std::int64_t tile) noexcept {
+  tile_counts counts;
+  const std::int64_t last = last_key(b);
+  for (std::int64_t first = first_key(b) / tile * tile; first < last; first += tile) {
+    const std::int64_t end = std::min(first + tile, last);
+    if (classify(lanes, b, first, end) == tile_class::skip) continue;
+    ++counts.visited;
+    counts.keys += end - first;
+  }
+  return counts;
+}
+
 }  // namespace
 
 plan_facts facts_of(const problem& p, const route& r) {
@@ -109,6 +162,8 @@ plan_facts facts_of(const problem& p, const route& r) {
   facts.kernel = name_of(r.op);
   facts.reason = r.reason;
   facts.set = r.choice.set;
+  facts.compatibility = p.compatibility;
+  facts.normalizer = p.normalizer;
   facts.type = p.type;
   facts.batch = p.batch.count;
   facts.heads = p.heads;
@@ -135,7 +190,9 @@ plan_facts facts_of(const problem& p, const route& r) {
     for (std::int64_t block = 0; block < r.lane_blocks; ++block) {
       const block_place place = place_of(p, r, b * p.kv_heads * r.lane_blocks + block);
       fill_intervals(p, place, lanes);
-      const tile_counts tiles = count_tiles(bounds_of(lanes), k.tile_keys);
+      const lane_bounds bounds = bounds_of(lanes);
+      const tile_counts tiles =
+          p.neighborhood ? count_neighbor_tiles(lanes, bounds, k.tile_keys) : count_tiles(bounds, k.tile_keys);
       const std::int64_t full = p.mask ? 0 : tiles.full;
       facts.tiles_skipped += times * ((p.keys + k.tile_keys - 1) / k.tile_keys - tiles.visited);
       facts.tiles_full += times * full;
@@ -143,7 +200,9 @@ plan_facts facts_of(const problem& p, const route& r) {
       pairs += static_cast<double>(tiles.keys) * static_cast<double>(place.rows) * static_cast<double>(times);
     }
   }
-  facts.flops = 2 * pairs * static_cast<double>(p.width + p.value_width);
+  // Scores of dot products are multiply-adds; those of other functions count as many, where any column is looked at.
+  const std::int64_t terms = p.compatibility == compatibility_kind::none ? 0 : p.width;
+  facts.flops = 2 * pairs * static_cast<double>(terms + p.value_width);
   const double q_rows = static_cast<double>(p.batch.count * p.heads) * static_cast<double>(p.queries);
   const double k_rows = static_cast<double>(p.batch.count * p.kv_heads) * static_cast<double>(p.keys);
   facts.bytes = (q_rows + k_rows) * static_cast<double>((p.width + p.value_width) * size_of(p.type));
@@ -193,6 +252,7 @@ std::string plan::describe() const {
   line("shape", "B " + to_string(f.batch) + ", H " + to_string(f.heads) + ", Hk " + to_string(f.kv_heads) + ", L " +
                     to_string(f.queries) + ", S " + to_string(f.keys) + ", E " + to_string(f.width) + ", Ev " +
                     to_string(f.value_width));
+  line("weights", std::string(name_of(f.normalizer)) + " of " + std::string(name_of(f.compatibility)));
   line("kernel", f.kernel + " on " + std::string(name_of(f.set)));
   line("because", f.reason);
   line("tile",

@@ -41,6 +41,14 @@ struct problem {
   std::int64_t heads = 0, kv_heads = 0, group = 1;  // group = heads / kv_heads
   std::int64_t queries = 0, keys = 0, width = 0, value_width = 0;
   operand q, k, v, mask, bias, out, lse, weights;
+  compatibility_kind compatibility = compatibility_kind::dot;
+  attend::normalizer normalizer = attend::normalizer::softmax;
+  double sigma = 1;          // of gaussian
+  operand additive_weights;  // of additive: read (column)
+  operand relative;          // read (head, row offset, column offset); without a grid the offset is the column
+  std::int64_t relative_rows = 0, relative_columns = 0;  // offsets reach from -rows to rows, from -columns to columns
+  grid_size grid;
+  attend::neighborhood neighborhood;
   double scale = 1;
   bool causal = false;
   std::optional<std::int64_t> left, right;  // window
@@ -83,6 +91,14 @@ struct key_intervals {
 
 /// The intervals of the query at `position` in a sequence of `length` keys whose prefix is `prefix` (0 for none).
 key_intervals allowed_intervals(const problem& p, std::int64_t position, std::int64_t length, std::int64_t prefix) noexcept;
+
+/// Cells along one axis of a grid: first, first + step, ..., last.
+struct cell_run {
+  std::int64_t first = 0, last = 0, step = 1;
+};
+
+/// Neighbours along an axis of `size` cells of the cell at `at`, for a kernel of `kernel` cells `dilation` apart.
+cell_run neighbors(std::int64_t at, std::int64_t size, std::int64_t kernel, std::int64_t dilation, border edge) noexcept;
 
 /// Pointer to element (b, h, row, 0).
 inline void* row_pointer(const batch_shape& batch, const operand& x, std::int64_t b, std::int64_t head,

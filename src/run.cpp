@@ -49,15 +49,40 @@ class default_arithmetic {
   std::fenv_t saved_;
 };
 
+/// The nearest number that the type holds: what float32 cannot hold is its largest number, as no score could tell.
+double in_range(double x, dtype type) noexcept {
+  const double most = type == dtype::f32 ? double{std::numeric_limits<float>::max()} : std::numeric_limits<double>::max();
+  return std::clamp(x, -most, most);
+}
+
 /// The scale as two factors: of the queries, and of the scores. The second is 1, or for very large and very small scales about
-/// the square root, a power of two. What float32 cannot hold even so is the largest number: no score could tell.
+/// the square root, a power of two.
 std::pair<double, double> scale_factors(double scale, dtype type) noexcept {
   const int exponent = scale == 0 ? 0 : std::ilogb(scale);
   if (exponent > -40 && exponent < 40) return {scale, 1};
   const double of_scores = std::ldexp(1.0, type == dtype::f32 ? std::clamp(exponent / 2, -126, 126) : exponent / 2);
-  const double most = type == dtype::f32 ? double{std::numeric_limits<float>::max()} : std::numeric_limits<double>::max();
-  return {std::clamp(scale / of_scores, -most, most), of_scores};
+  return {in_range(scale / of_scores, type), of_scores};
 }
+
+/// What scores of a compatibility function are multiplied by beside `scale`.
+double function_factor(const problem& p) noexcept {
+  switch (p.compatibility) {
+    case compatibility_kind::gaussian: return in_range(-0.5 / p.sigma / p.sigma, dtype::f64);
+    case compatibility_kind::l1: return -1;
+    default: return 1;
+  }
+}
+
+/// A power of two that is at most 1/N for every row's N, for the mean; see normalizer.inl.
+double weight_factor(const problem& p) noexcept {
+  return p.normalizer == normalizer::mean && p.longest > 0 ? std::ldexp(1.0, -1 - std::ilogb(static_cast<double>(p.longest)))
+                                                           : 1;
+}
+
+#define ATTEND_COMPATIBILITY(name) \
+  static_assert(static_cast<int>(compatibility_index::name) == static_cast<int>(compatibility_kind::name));
+#define ATTEND_NORMALIZER(name) static_assert(static_cast<int>(normalizer_index::name) == static_cast<int>(normalizer::name));
+#include "kernels/functions.def"
 
 class runner {
  public:
@@ -121,6 +146,9 @@ class runner {
     char* const weights = p_.weights ? static_cast<char*>(row_pointer(batch, p_.weights, b, head, 0)) : nullptr;
     const char* const mask = p_.mask ? static_cast<char*>(row_pointer(batch, p_.mask, b, head, 0)) : nullptr;
     const char* const bias = p_.bias ? static_cast<char*>(row_pointer(batch, p_.bias, b, head, 0)) : nullptr;
+    const char* const relative = p_.relative ? static_cast<char*>(row_pointer(batch, p_.relative, b, head, p_.relative_rows)) +
+                                                   p_.relative_columns * p_.relative.column * size_of(p_.relative.type)
+                                             : nullptr;
     const auto step = [](const operand& x, std::int64_t in_group, std::int64_t query) {
       return (in_group * x.head + query * x.row) * size_of(x.type);
     };
@@ -131,6 +159,7 @@ class runner {
       job.lanes.weights[lane] = weights ? weights + step(p_.weights, in_group, query) : nullptr;
       job.lanes.mask[lane] = mask ? reinterpret_cast<const unsigned char*>(mask + step(p_.mask, in_group, query)) : nullptr;
       job.lanes.bias[lane] = bias ? bias + step(p_.bias, in_group, query) : nullptr;
+      job.lanes.relative[lane] = relative ? relative + step(p_.relative, in_group, 0) : nullptr;
     }
     job.keys = {strided_run,
                 row_pointer(batch, p_.k, b, at.kv_head, 0),
@@ -152,9 +181,23 @@ class runner {
     job.has_mask = static_cast<bool>(p_.mask);
     job.has_bias = static_cast<bool>(p_.bias);
     job.bias_is_f32 = p_.bias.type == dtype::f32;
+    job.compatibility = static_cast<compatibility_index>(p_.compatibility);
+    job.normalizer = static_cast<normalizer_index>(p_.normalizer);
+    job.additive = p_.additive_weights.data;
+    job.additive_step = p_.additive_weights.column;
+    job.additive_is_f32 = p_.additive_weights.type == dtype::f32;
+    job.has_relative = static_cast<bool>(p_.relative);
+    job.relative_is_f32 = p_.relative.type == dtype::f32;
+    job.relative_rows = p_.relative_rows;
+    job.relative_columns = p_.relative_columns;
+    job.relative_row_step = p_.relative.row;
+    job.relative_column_step = p_.relative.column;
     job.pack_k = shape.pack_k;
     job.pack_v = shape.pack_v;
-    std::tie(job.query_scale, job.score_scale) = scale_factors(p_.scale, p_.type);
+    const bool of_queries = p_.compatibility == compatibility_kind::dot || p_.compatibility == compatibility_kind::cosine;
+    std::tie(job.query_scale, job.score_scale) =
+        of_queries ? scale_factors(p_.scale, p_.type) : std::pair{1.0, in_range(p_.scale * function_factor(p_), p_.type)};
+    job.weight_factor = weight_factor(p_);
     job.scratch = scratch;
     return job;
   }

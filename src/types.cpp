@@ -3,7 +3,9 @@
 
 #include <limits>
 
+#include "attend/compatibility.hpp"
 #include "attend/error.hpp"
+#include "attend/normalizer.hpp"
 #include "attend/tensor.hpp"
 #include "attend/version.hpp"
 
@@ -25,6 +27,30 @@ std::string_view name_of(dtype type) noexcept {
     case dtype::none: break;
   }
   return "none";
+}
+
+std::string_view name_of(compatibility_kind kind) noexcept {
+  switch (kind) {
+    case compatibility_kind::dot: return "dot";
+    case compatibility_kind::cosine: return "cosine";
+    case compatibility_kind::gaussian: return "gaussian";
+    case compatibility_kind::l1: return "l1";
+    case compatibility_kind::additive: return "additive";
+    case compatibility_kind::none: return "none";
+  }
+  return "";
+}
+
+std::string_view name_of(normalizer kind) noexcept {
+  switch (kind) {
+    case normalizer::softmax: return "softmax";
+    case normalizer::mean: return "mean";
+    case normalizer::sum: return "sum";
+    case normalizer::sigmoid: return "sigmoid";
+    case normalizer::relu2: return "relu2";
+    case normalizer::abs: return "abs";
+  }
+  return "";
 }
 
 extents::extents(std::initializer_list<std::int64_t> sizes) {

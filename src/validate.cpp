@@ -1,10 +1,10 @@
 #include "validate.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string>
 
+#include "checks.hpp"
 #include "overlap.hpp"
 
 namespace attend::detail {
@@ -13,15 +13,8 @@ namespace {
 using std::to_string;
 // Positions stay below farthest_position + 2^59 queries, so that adding or subtracting a side below unbounded_side fits 64 bits.
 constexpr std::int64_t farthest_position = std::int64_t{1} << 61, unbounded_side = std::int64_t{1} << 62;
+constexpr int read_arrays = 7;                          // arrays that results must not overlap
 constexpr std::int64_t widest = std::int64_t{1} << 40;  // columns: tiles of this width can still be counted in bytes
-
-[[noreturn]] void refuse(const char* argument, const std::string& expected, const std::string& received) {
-  throw argument_error(argument, expected, received);
-}
-
-[[noreturn]] void refuse_type(const char* argument, const std::string& expected, dtype received) {
-  throw argument_error(argument, expected, std::string(name_of(received)), argument_error::kind::type);
-}
 
 /// q, k, v or out as axes (batch..., H, L, E), whatever the layout and rank.
 struct axes {
@@ -47,15 +40,6 @@ axes heads_first(const array_view& x, layout order) {
     std::swap(a.strides[head], a.strides[head + 1]);
   }
   return a;
-}
-
-void check_memory(const char* name, const array_view& x, inputs given = inputs::data) {
-  if (x.shape.rank() != x.strides.rank())
-    refuse(name, "as many strides as axes", to_string(x.strides.rank()) + " strides for shape " + x.shape.to_string());
-  if (x.shape.count() == 0) return;
-  if (!x.data && given == inputs::data) refuse(name, "memory for shape " + x.shape.to_string(), "a null pointer");
-  if (!byte_span(x))
-    refuse(name, "a byte span below 2^63", "shape " + x.shape.to_string() + " with strides " + x.strides.to_string());
 }
 
 void check_input(const char* name, const array_view& x, dtype type, inputs given) {
@@ -183,7 +167,7 @@ void check_positions(problem& p, const options& how) {
     p.lower_right = *how.query_offset.word() == lower_right;
   } else if (how.query_offset.given()) {
     p.offset = per_batch("query_offset", how.query_offset, p, -farthest_position, farthest_position);
-  } else if ((how.causal || how.window) && p.queries != p.keys) {
+  } else if ((how.causal || how.window || (how.relative && !how.grid)) && p.queries != p.keys) {
     refuse("query_offset",
            "an integer, one per batch, \"upper_left\" (query 0 at key 0) or \"lower_right\" (last query at the last key) where "
            "positions are "
@@ -193,7 +177,7 @@ void check_positions(problem& p, const options& how) {
 }
 
 void check_result(const char* name, const mutable_array_view& x, dtype type, const extents& shape,
-                  const array_view (&arrays)[5], const char* const (&names)[5]) {
+                  const array_view (&arrays)[read_arrays], const char* const (&names)[read_arrays]) {
   if (x.type != type) refuse_type(name, std::string(name_of(type)), x.type);
   if (x.shape != shape) refuse(name, "shape " + shape.to_string(), x.shape.to_string());
   check_memory(name, x);
@@ -201,13 +185,35 @@ void check_result(const char* name, const mutable_array_view& x, dtype type, con
   if (!distinct_elements(x))
     refuse(name, "every element in a place of its own",
            "strides " + x.strides.to_string() + " for shape " + x.shape.to_string());
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < read_arrays; ++i) {
     if (arrays[i] && overlaps(x, arrays[i]))
       refuse(name, std::string("memory apart from every input"), std::string("an array that overlaps ") + names[i]);
   }
 }
 
 }  // namespace
+
+void refuse(const char* argument, const std::string& expected, const std::string& received) {
+  throw argument_error(argument, expected, received);
+}
+
+void refuse_type(const char* argument, const std::string& expected, dtype received) {
+  throw argument_error(argument, expected, std::string(name_of(received)), argument_error::kind::type);
+}
+
+void check_memory(const char* name, const array_view& x, inputs given) {
+  if (x.shape.rank() != x.strides.rank())
+    refuse(name, "as many strides as axes", to_string(x.strides.rank()) + " strides for shape " + x.shape.to_string());
+  if (x.shape.count() == 0) return;
+  if (!x.data && given == inputs::data) refuse(name, "memory for shape " + x.shape.to_string(), "a null pointer");
+  if (!byte_span(x))
+    refuse(name, "a byte span below 2^63", "shape " + x.shape.to_string() + " with strides " + x.strides.to_string());
+}
+
+void check_added_type(const char* name, const array_view& x, const problem& p) {
+  if (x.type != p.type && x.type != dtype::f32)
+    refuse_type(name, p.type == dtype::f32 ? "float32" : "float64 or float32", x.type);
+}
 
 extents out_shape(const problem& p, layout order, bool matrices) {
   if (matrices) return {p.queries, p.value_width};
@@ -279,8 +285,8 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
   p.v = place(v, va, p.batch);
   lse_shape(p, false).count();  // the number of rows fits 64 bits
 
-  p.scale = how.scale ? *how.scale : p.width > 0 ? 1 / std::sqrt(static_cast<double>(p.width)) : 1;
-  if (!std::isfinite(p.scale)) refuse("scale", "a finite number", to_string(p.scale));
+  check_functions(p, how);
+  check_region(p, how);
   check_positions(p, how);
   if (how.mask) {
     if (how.mask.type != dtype::boolean)
@@ -288,21 +294,22 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
     p.mask = broadcast("mask", how.mask, p);
   }
   if (how.bias) {
-    if (how.bias.type != p.type && how.bias.type != dtype::f32) {
-      refuse_type("bias", p.type == dtype::f32 ? "float32" : "float64 or float32", how.bias.type);
-    }
+    check_added_type("bias", how.bias, p);
     p.bias = broadcast("bias", how.bias, p);
   }
   p.reproducible = how.reproducible;
   if (how.threads < 0) refuse("threads", "a positive number, or 0 for the default", to_string(how.threads));
 
-  const array_view arrays[] = {q, k, v, how.mask, how.bias};
-  const char* const names[] = {"q", "k", "v", "mask", "bias"};
+  const array_view of_additive = p.additive_weights ? how.compatibility.weights : array_view{};
+  const array_view arrays[] = {q, k, v, how.mask, how.bias, how.relative, of_additive};
+  const char* const names[] = {"q", "k", "v", "mask", "bias", "relative", "additive"};
   if (results.out) {
     check_result("out", results.out, p.type, out_shape(p, how.layout, matrices == 3), arrays, names);
     p.out = place(results.out, heads_first(results.out, how.layout), p.batch);
   }
   if (results.lse) {
+    if (p.normalizer != normalizer::softmax)
+      refuse("lse", "normalizer softmax, the only one with an LSE", std::string(name_of(p.normalizer)));
     check_result("lse", results.lse, p.type, lse_shape(p, matrices == 3), arrays, names);
     array_view rows = results.lse;  // read as (..., H, L, 1)
     rows.shape.push_back(1);

@@ -6,13 +6,16 @@
 // ```
 #pragma once
 
-#include "attend/version.hpp"    // IWYU pragma: export
-#include "attend/types.hpp"      // IWYU pragma: export
-#include "attend/error.hpp"      // IWYU pragma: export
-#include "attend/tensor.hpp"     // IWYU pragma: export
-#include "attend/options.hpp"    // IWYU pragma: export
-#include "attend/attention.hpp"  // IWYU pragma: export
-#include "attend/plan.hpp"       // IWYU pragma: export
-#include "attend/reference.hpp"  // IWYU pragma: export
-#include "attend/executor.hpp"   // IWYU pragma: export
-#include "attend/isa.hpp"        // IWYU pragma: export
+#include "attend/version.hpp"        // IWYU pragma: export
+#include "attend/types.hpp"          // IWYU pragma: export
+#include "attend/error.hpp"          // IWYU pragma: export
+#include "attend/tensor.hpp"         // IWYU pragma: export
+#include "attend/mask.hpp"           // IWYU pragma: export
+#include "attend/compatibility.hpp"  // IWYU pragma: export
+#include "attend/normalizer.hpp"     // IWYU pragma: export
+#include "attend/options.hpp"        // IWYU pragma: export
+#include "attend/attention.hpp"      // IWYU pragma: export
+#include "attend/plan.hpp"           // IWYU pragma: export
+#include "attend/reference.hpp"      // IWYU pragma: export
+#include "attend/executor.hpp"       // IWYU pragma: export
+#include "attend/isa.hpp"            // IWYU pragma: export

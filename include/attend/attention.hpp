@@ -1,4 +1,4 @@
-// Exact attention: y_i = sum over allowed j of softmax_j(scale q_i . k_j + bias_ij) v_j.
+// Exact attention: y_i = sum over allowed j of w_ij v_j, by default w_ij = softmax_j(scale q_i . k_j + bias_ij).
 //
 // ```cpp
 // attend::tensor<float> q({8, 128, 64}, 0.1f), k({8, 200, 64}, 0.2f), v({8, 200, 32}, 0.3f);
@@ -20,7 +20,8 @@ namespace attend {
 /// Where results go: memory of the caller's, any strides, none of it overlapping an input. Only what is given is computed.
 struct outputs {
   mutable_array_view out = {};  ///< (..., H, L, Ev), or (..., L, H, Ev) in layout blhd; the inputs' dtype
-  mutable_array_view lse = {};  ///< natural logarithm of each row's sum, (..., H, L): float32, or float64 for float64 inputs
+  mutable_array_view lse =
+      {};  ///< natural logarithm of each row's sum, (..., H, L): float32, or float64 for float64 inputs. Of softmax alone
   mutable_array_view weights = {};  ///< (..., H, L, S), the inputs' dtype
 };
 

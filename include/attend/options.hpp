@@ -9,23 +9,14 @@
 #include <cstdint>
 #include <optional>
 
+#include "attend/compatibility.hpp"
+#include "attend/mask.hpp"
+#include "attend/normalizer.hpp"
 #include "attend/tensor.hpp"
 
 namespace attend {
 
 class executor;
-
-/// Keys that a query at position p may see: p - left <= j <= p + right, both ends included; empty = unbounded on that side.
-struct window {
-  std::optional<std::int64_t> left;
-  std::optional<std::int64_t> right;
-
-  window() = default;
-  /// Both sides are named, so that one number cannot be taken for a window of that size.
-  window(std::optional<std::int64_t> left_side, std::optional<std::int64_t> right_side) : left(left_side), right(right_side) {}
-
-  explicit operator bool() const noexcept { return left || right; }
-};
 
 /// The two words for where query 0 stands: at key 0, or so that the last query stands at the last key (`length - L`).
 enum class anchor : std::uint8_t { upper_left, lower_right };
@@ -83,10 +74,18 @@ struct options {
   query_position query_offset = {};  ///< needed where positions are compared and L != S
   batch_integers prefix = {};        ///< keys j < prefix are visible beside what causal and window allow; needs one of them
   batch_integers key_lengths = {};   ///< keys j >= length are excluded and never read
+  grid_size grid = {};               ///< queries and keys are the cells of a grid, row by row: rows * columns = L = S
+  attend::neighborhood neighborhood = {};  ///< cells around each cell of `grid`
   // A mask of keys per batch is (B, 1, 1, S). Caller's bytes: array_view(bytes, dtype::boolean, shape, strides).
-  array_view mask = {};              ///< booleans, true = attend; NumPy broadcasting against (..., H, L, S)
-  array_view bias = {};              ///< added to the scaled scores; the input's dtype or float32; -inf excludes
-  std::optional<double> scale = {};  ///< any finite number; default 1/sqrt(E)
+  array_view mask = {};  ///< booleans, true = attend; NumPy broadcasting against (..., H, L, S)
+  array_view bias = {};  ///< added to the scaled scores; the input's dtype or float32; -inf excludes
+  /// Added to the scores by where the key stands from the query, and never expanded: a table over offsets from -R to R, (H or
+  /// 1, 2R+1), by j - (i + query_offset), or with `grid` (H or 1, 2R+1, 2C+1), by row and column. Offsets beyond the table take
+  /// its edge. The input's dtype or float32; -inf excludes.
+  array_view relative = {};
+  std::optional<double> scale = {};          ///< any finite number; default 1/sqrt(E) for dot, 1 for every other compatibility
+  attend::compatibility compatibility = {};  ///< scores are `scale * compatibility(q_i, k_j)`
+  attend::normalizer normalizer = attend::normalizer::softmax;  ///< weights from scores
   attend::layout layout = attend::layout::bhld;
   bool reproducible = false;             ///< one kernel for every L: a row depends only on its own query, keys and options
   int threads = 0;                       ///< at most so many; 0 = `num_threads()`

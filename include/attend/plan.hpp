@@ -28,6 +28,8 @@ struct plan_facts {
   std::string kernel;     ///< "forward" (queries are lanes) or "few_queries" (columns are lanes)
   std::string reason;     ///< why this kernel
   isa set = isa::scalar;
+  compatibility_kind compatibility = compatibility_kind::dot;
+  attend::normalizer normalizer = attend::normalizer::softmax;
   dtype type = dtype::f32;
   std::int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, width = 0, value_width = 0;
   int lanes = 0;                 ///< rows (query, head) that one block computes together

@@ -7,7 +7,9 @@ namespace attend::detail {
 namespace avx512 {
 namespace {
 
-#include "kernels/softmax.inl"
+#include "kernels/exponential.inl"
+#include "kernels/compatibility.inl"
+#include "kernels/normalizer.inl"
 #include "kernels/tile.inl"
 #include "kernels/forward.inl"
 #include "kernels/few_queries.inl"
@@ -20,8 +22,7 @@ using f64 = double;
 }  // namespace avx512
 
 const kernel_table avx512_kernels = {{
-#define ATTEND_KERNEL(operation, queries, keys, accumulator, compatibility, normalizer) \
-  &avx512::operation<avx512::simd<avx512::accumulator>>::row,
+#define ATTEND_KERNEL(operation, queries, keys, accumulator) &avx512::operation<avx512::simd<avx512::accumulator>>::row,
 #include "kernels/kernels.def"
 #undef ATTEND_KERNEL
 }};

@@ -22,7 +22,7 @@ struct few_queries {
   static constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + width - 1) / width * width; }
 
   struct scratch {
-    T *queries, *scores, *tile_out, *bias, *packed_k, *packed_v;
+    T *queries, *scores, *tile_out, *additive, *bias, *packed_k, *packed_v;
     const T **k_rows, **v_rows;
     std::int64_t bytes;
   };
@@ -34,15 +34,14 @@ struct few_queries {
     s.k_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
     s.v_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
     s.tile_out = a.take<T>(rows * padded_columns(shape.value_width));
-    s.bias = a.take<T>(shape.has_bias ? tile_keys : 0);
+    s.additive = a.take<T>(shape.additive ? padded_columns(shape.width) : 0);
+    s.bias = a.take<T>(shape.has_bias || shape.has_relative ? tile_keys : 0);
     s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
     s.packed_v = a.take<T>(shape.pack_v ? tile_keys * shape.value_width : 0);
     s.bytes = a.used;
     return s;
   }
-  static scratch scratch_of(const block_job& job) {
-    return scratch_of(job.scratch, {job.width, job.value_width, job.pack_k, job.pack_v, job.has_bias});
-  }
+  static scratch scratch_of(const block_job& job) { return scratch_of(job.scratch, shape_of(job)); }
   static std::int64_t scratch_bytes(const scratch_shape& shape) { return scratch_of(nullptr, shape).bytes; }
 
   struct sums {
@@ -58,14 +57,20 @@ struct few_queries {
   }
 
   static void load(const block_job& job) {
+    if (job.compatibility == compatibility_index::none) return;
+    const scratch s = scratch_of(job);
     const std::int64_t columns = padded_columns(job.width);
-    T* to = scratch_of(job).queries;
+    const bool unit = job.compatibility == compatibility_index::cosine;
     const T factor = static_cast<T>(job.query_scale);
+    T* to = s.queries;
     for (int r = 0; r < job.lanes.count; ++r, to += columns) {
       const T* const row = static_cast<const T*>(job.lanes.q[r]);
-      for (std::int64_t d = 0; d < job.width; ++d) to[d] = read(row + d * job.q_column) * factor;
+      for (std::int64_t d = 0; d < job.width; ++d) to[d] = read(row + d * job.q_column);
+      if (unit) unit_row<S>(to, job.width);
+      for (std::int64_t d = 0; d < job.width; ++d) to[d] *= factor;
       for (std::int64_t d = job.width; d < columns; ++d) to[d] = 0;
     }
+    if (job.compatibility == compatibility_index::additive) load_additive(job, columns, s.additive);
   }
 
   // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are
@@ -90,9 +95,10 @@ struct few_queries {
     return {{rows[0], rows[1], rows[2], rows[3]}, 1, 0, 0};
   }
 
-  /// scores[r][0..4) = queries[r] . k[0..4) for `Rows` queries.
-  template <int Rows, bool asks>
-  static void score_keys(const T* const* k, const T* queries, std::int64_t columns, T* scores, const prefetch& ahead) {
+  /// scores[r][0..4) = F(queries[r], k[0..4)) for `Rows` queries.
+  template <class F, int Rows, bool asks>
+  static void score_keys(const T* const* k, const T* queries, const T* additive, std::int64_t columns, T* scores,
+                         const prefetch& ahead) {
     const std::int64_t query_step = padded_columns(columns), whole = columns / width * width;
     V sum[Rows][4];
     for (int r = 0; r < Rows; ++r) {
@@ -100,12 +106,13 @@ struct few_queries {
     }
     const T *const k0 = k[0], *const k1 = k[1], *const k2 = k[2], *const k3 = k[3];
     const auto add = [&](std::int64_t d, V x0, V x1, V x2, V x3) __attribute__((always_inline)) {
+      const V weight = F::weighted ? S::load(additive + d) : S::set(0);
       for (int r = 0; r < Rows; ++r) {
         const V q = S::load(queries + r * query_step + d);
-        sum[r][0] = S::fma(x0, q, sum[r][0]);
-        sum[r][1] = S::fma(x1, q, sum[r][1]);
-        sum[r][2] = S::fma(x2, q, sum[r][2]);
-        sum[r][3] = S::fma(x3, q, sum[r][3]);
+        sum[r][0] = F::add(sum[r][0], q, x0, weight);
+        sum[r][1] = F::add(sum[r][1], q, x1, weight);
+        sum[r][2] = F::add(sum[r][2], q, x2, weight);
+        sum[r][3] = F::add(sum[r][3], q, x3, weight);
       }
     };
     for (std::int64_t d = 0; d < whole; d += width) {
@@ -122,14 +129,19 @@ struct few_queries {
     for (int r = 0; r < Rows; ++r) S::store_sums(scores + r * tile_keys, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
   }
 
+  template <class F>
   static void score_tile(const block_job& job, const scratch& s, int count) {
+    if constexpr (!F::reads_keys) {
+      for (int i = 0; i < job.lanes.count * tile_keys; i += width) S::store(s.scores + i, S::set(0));
+      return;
+    }
     const std::int64_t query_step = padded_columns(job.width);
     const int whole = count / 4 * 4;
     const auto some_keys = [&](const T* const* k, int j) __attribute__((always_inline)) {
       prefetch ahead = four_rows(s.k_rows + j + prefetch_keys, job.width);
       const auto some_rows = [&]<int Rows, bool asks>(int r) __attribute__((always_inline)) {
         set_part(ahead, job.width, r, Rows, job.lanes.count);
-        score_keys<Rows, asks>(k, s.queries + r * query_step, job.width, s.scores + r * tile_keys + j, ahead);
+        score_keys<F, Rows, asks>(k, s.queries + r * query_step, s.additive, job.width, s.scores + r * tile_keys + j, ahead);
       };
       int r = 0;
       for (; r + S::few_score_rows <= job.lanes.count; r += S::few_score_rows)
@@ -138,7 +150,8 @@ struct few_queries {
       if (r < job.lanes.count) some_rows.template operator()<1, true>(r);
     };
     if (job.lanes.count == 1) {
-      for (int j = 0; j < whole; j += 4) score_keys<1, false>(s.k_rows + j, s.queries, job.width, s.scores + j, {});
+      for (int j = 0; j < whole; j += 4)
+        score_keys<F, 1, false>(s.k_rows + j, s.queries, s.additive, job.width, s.scores + j, {});
     } else {
       for (int j = 0; j < whole; j += 4) some_keys(s.k_rows + j, j);
     }
@@ -148,6 +161,12 @@ struct few_queries {
       some_keys(last, whole);
     }
   }
+
+  using score_function = void (*)(const block_job&, const scratch&, int);
+  static constexpr score_function score_tiles[] = {
+#define ATTEND_COMPATIBILITY(f) score_tile<compatible::f<S>>,
+#include "kernels/functions.def"
+  };
 
   /// Behind a tile's rows stand those that are read next, to be asked for in time: after the keys the values, after the values
   /// the next tile's keys.
@@ -161,25 +180,42 @@ struct few_queries {
     for (int i = following; i < more; ++i) s.v_rows[count + i] = s.v_rows[count - 1];
   }
 
-  /// Applies what is left of the scale to row r, adds its bias and puts -inf where the row does not see a key, and behind the
+  static void mask_neighbors(const grid_map& grid, int r, std::int64_t first, int count, T* scores) {
+    for (int start = 0; start < count; start += keys_per_word) {
+      const std::int64_t key = first + start, row = key / grid.columns;
+      const int some = count - start < keys_per_word ? count - start : keys_per_word;
+      const std::uint32_t bits = neighbor_bits(grid, r, row, key - row * grid.columns, some);
+      for (int j = 0; j < some; ++j) scores[start + j] = bits >> j & 1 ? scores[start + j] : -infinity<T>;
+    }
+  }
+
+  /// Applies what is left of the scale to row r, adds its biases and puts -inf where the row does not see a key, and behind the
   /// last key up to a full vector.
   static void mask_row(const block_job& job, const scratch& s, int r, std::int64_t first, int count, bool partial_tile) {
     T* const scores = s.scores + r * tile_keys;
     if (job.score_scale != 1) {
       for (int j = 0; j < count; ++j) scores[j] = scores[j] * static_cast<T>(job.score_scale);
     }
+    const auto add_bias = [&] {
+      for (int j = 0; j < count; j += width) S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.bias + j)));
+    };
     if (job.has_bias) {
       const auto read_bias = [&](const auto* from) {
         for (int j = 0; j < count; ++j) s.bias[j] = static_cast<T>(read(from + (first + j) * job.bias_step));
       };
       job.bias_is_f32 ? read_bias(static_cast<const float*>(job.lanes.bias[r]))
                       : read_bias(static_cast<const T*>(job.lanes.bias[r]));
-      for (int j = 0; j < count; j += width) S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.bias + j)));
+      add_bias();
+    }
+    if (job.has_relative) {
+      job.relative_is_f32 ? relative_row<float>(job, r, first, count, s.bias) : relative_row<T>(job, r, first, count, s.bias);
+      add_bias();
     }
     if (partial_tile) {
       const std::int64_t begin = job.lanes.begin[r] - first, end = job.lanes.end[r] - first,
                          prefix = job.lanes.prefix_end[r] - first;
       for (int j = 0; j < count; ++j) scores[j] = j < prefix || (j >= begin && j < end) ? scores[j] : -infinity<T>;
+      if (job.lanes.grid.neighborhood) mask_neighbors(job.lanes.grid, r, first, count, scores);
     }
     if (job.has_mask) {
       const unsigned char* const mask = job.lanes.mask[r] + first * job.mask_step;
@@ -188,25 +224,37 @@ struct few_queries {
     for (int j = count; j % width != 0; ++j) scores[j] = -infinity<T>;
   }
 
-  /// Scores of one row -> weights in place (-1 where excluded, if `marked`); returns what the sums so far shrink by.
-  template <bool marked>
-  static T softmax_row(T* scores, int count, T& maximum, T& denominator) {
-    V top = S::set(maximum);
-    for (int j = 0; j < count; j += width) top = S::max(S::load(scores + j), top);
-    const T largest = S::largest(top);
-    const V base = safe_maximum<S>(S::set(largest));
-    alignas(64) T shrink[width];
-    S::store(shrink, weight_of<S>(S::set(maximum) - base));
-    V l = S::set(0);
-    for (int j = 0; j < count; j += width) {
-      const V score = S::load(scores + j), weight = weight_of<S>(score - base);
-      l = l + weight;
-      S::store(scores + j, marked ? S::select(S::equal(score, S::set(-infinity<T>)), S::set(-1), weight) : weight);
+  /// Scores of one row -> weights in place (-inf where excluded, if `marked`); returns what the sums so far shrink by.
+  template <template <class> class Normal, bool marked>
+  static T weigh_row(const block_job& job, T* scores, int count, T& maximum, T& denominator) {
+    using normal_of = Normal<S>;
+    const V factor = S::set(static_cast<T>(job.weight_factor));
+    V base = S::set(0), l = S::set(0);
+    alignas(64) T shrink[width] = {1};
+    if constexpr (normal_of::against_maximum) {
+      V top = S::set(maximum);
+      for (int j = 0; j < count; j += width) top = S::max(S::load(scores + j), top);
+      const T largest = S::largest(top);
+      base = safe_maximum<S>(S::set(largest));
+      S::store(shrink, weight_of<S>(S::set(maximum) - base));
+      maximum = largest;
     }
-    maximum = largest;
+    for (int j = 0; j < count; j += width) {
+      typename S::M excluded;
+      const V weight = weigh<S, Normal>(S::load(scores + j), base, factor, excluded);
+      l = l + normal_of::share(weight, excluded);
+      S::store(scores + j, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
+    }
     denominator = denominator * shrink[0] + S::sum(l);
     return shrink[0];
   }
+
+  using weigh_function = T (*)(const block_job&, T*, int, T&, T&);
+  template <bool marked>
+  static constexpr weigh_function weigh_rows[] = {
+#define ATTEND_NORMALIZER(f) weigh_row<normal::f, marked>,
+#include "kernels/functions.def"
+  };
 
   /// What one of `passes` passes over some keys asks for of as many rows to come: its share of them, one part of a row per key.
   struct pass_ahead {
@@ -240,7 +288,7 @@ struct few_queries {
       value[Vectors - 1] = whole ? S::load(v + (Vectors - 1) * width) : S::load_first(v + (Vectors - 1) * width, rest);
       for (int r = 0; r < Rows; ++r) {
         const T weight = weights[r * tile_keys + j];
-        if (marked && weight < 0) continue;
+        if (marked && weight == -infinity<T>) continue;
         const V w = S::set(weight);
         for (int c = 0; c < Vectors; ++c) sum[r][c] = S::fma(value[c], w, sum[r][c]);
       }
@@ -310,21 +358,23 @@ struct few_queries {
     const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     T rescale[rows];
+    const T none = normal::against_maximum<S>(job.normalizer) ? -infinity<T> : T{0};
     for (std::int64_t i = 0; i < job.lanes.count * padded_columns(job.value_width); ++i) result.out[i] = 0;
     for (int r = 0; r < job.lanes.count; ++r) {
-      result.maximum[r] = -infinity<T>;
+      result.maximum[r] = none;
       result.denominator[r] = 0;
     }
     for (std::int64_t first = begin; first < end; first += tile_keys) {
       const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
-      const tile_class kind = classify(bounds, first, first + count);
+      const tile_class kind = classify(job.lanes, bounds, first, first + count);
       if (kind == tile_class::skip) continue;
-      read_rows<T>(job, s, first, count);
+      read_rows<S>(job, s, first, count);
       continue_rows(job, s, first, count, end);
-      score_tile(job, s, count);
+      score_tiles[static_cast<int>(job.compatibility)](job, s, count);
       for (int r = 0; r < job.lanes.count; ++r) {
         mask_row(job, s, r, first, count, kind == tile_class::partial);
-        rescale[r] = softmax_row<marked>(s.scores + r * tile_keys, count, result.maximum[r], result.denominator[r]);
+        rescale[r] = weigh_rows<marked>[static_cast<int>(job.normalizer)](job, s.scores + r * tile_keys, count,
+                                                                          result.maximum[r], result.denominator[r]);
       }
       value_tile<marked>(job, s, count, rescale, result.out);
     }
@@ -337,7 +387,7 @@ struct few_queries {
     V probe = S::set(0);
     const std::int64_t elements = job.lanes.count * padded_columns(job.value_width);
     for (std::int64_t i = 0; i < elements; i += width) probe = S::fma(S::load(result.out + i), S::set(0), probe);
-    if (S::equal(probe, probe) != ~std::uint64_t{0} >> (64 - width)) fold_keys<true>(job, begin, end, result);
+    if (!S::all(S::equal(probe, probe))) fold_keys<true>(job, begin, end, result);
   }
 
   static void fold(const block_job& job, partial_sums* into, const partial_sums* next) {
@@ -366,9 +416,9 @@ struct few_queries {
       if (!job.has_out) continue;
       T* const row = static_cast<T*>(job.lanes.out[r]);
       const T* const sum = result.out + r * padded_columns(job.value_width);
-      const T inverse = result.denominator[r] == 0 ? T{0} : 1 / result.denominator[r];
+      const T factor = normal::final_factor<S>(job, result.denominator[r]);
       for (std::int64_t c = 0; c < job.value_width; ++c)
-        write(row + c * job.out_column, sum[c] * inverse + T{0});  // -0 becomes 0
+        write(row + c * job.out_column, sum[c] * factor + T{0});  // -0 becomes 0
     }
   }
 

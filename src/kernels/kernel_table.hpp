@@ -10,6 +10,16 @@ namespace attend::detail {
 /// Most rows (query, head) that one block computes together.
 inline constexpr int max_lanes = 64;
 
+/// Indices into functions.def.
+enum class compatibility_index : int {
+#define ATTEND_COMPATIBILITY(name) name,
+#include "kernels/functions.def"
+};
+enum class normalizer_index : int {
+#define ATTEND_NORMALIZER(name) name,
+#include "kernels/functions.def"
+};
+
 /// A run of keys at one stride: what a key source gives from a starting key on. Strides in elements.
 struct key_run {
   const void* k;
@@ -30,6 +40,16 @@ struct key_source {
   std::int64_t element_bytes;
 };
 
+/// Where keys lie on a grid, and which of them are neighbours of a lane's query. Without a grid, all keys lie in one row.
+struct grid_map {
+  static constexpr std::int64_t one_row = INT64_MAX;
+  std::int64_t columns;                            // of the grid: key j lies in row j / columns, column j % columns
+  std::int64_t row[max_lanes], column[max_lanes];  // of the lane's query: filled where offsets are needed
+  bool neighborhood;  // whether only neighbours are seen: rows first, first + step, ..., last and columns alike
+  std::int64_t row_step, column_step;
+  std::int64_t first_row[max_lanes], last_row[max_lanes], first_column[max_lanes], last_column[max_lanes];
+};
+
 /// Lane -> (query, head): everything a kernel needs of a row. Nothing assumes that lanes are consecutive queries.
 struct lane_map {
   int count;
@@ -38,8 +58,10 @@ struct lane_map {
   void* weights[max_lanes];  // row of the weights
   const unsigned char* mask[max_lanes];
   const void* bias[max_lanes];
+  const void* relative[max_lanes];                // table of the lane's head, at offset 0
   std::int64_t begin[max_lanes], end[max_lanes];  // keys allowed by causal, window and length: [begin, end), or none: [0, 0)
   std::int64_t prefix_end[max_lanes];             // and [0, prefix_end)
+  grid_map grid;
 };
 
 /// One (sequence, key/value head, block of lanes), for any number of key chunks.
@@ -50,17 +72,26 @@ struct block_job {
   std::int64_t q_column, out_column;
   std::int64_t mask_step, bias_step, weights_step;  // from key to key
   bool has_out, has_mask, has_bias, bias_is_f32;
-  bool pack_k, pack_v;  // columns are not adjacent: tiles are gathered first
+  compatibility_index compatibility;
+  normalizer_index normalizer;
+  const void* additive;  // weights of additive
+  std::int64_t additive_step;
+  bool additive_is_f32;
+  bool has_relative, relative_is_f32;
+  std::int64_t relative_rows, relative_columns;  // offsets reach from -rows to rows, from -columns to columns
+  std::int64_t relative_row_step, relative_column_step;
+  bool pack_k, pack_v;  // rows are gathered first: columns are not adjacent, or the rows are brought to length 1
   // The scale multiplies the queries, once per block, so that scores with and without a bias are the same numbers. Of a scale
   // that might leave their range, a part is left over that multiplies the scores.
   double query_scale, score_scale;
-  void* scratch;  // scratch_bytes(), aligned to 64
+  double weight_factor;  // a power of two that weights are multiplied by, and results divided by (normaliser mean)
+  void* scratch;         // scratch_bytes(), aligned to 64
 };
 
 /// Scratch depends on the shape and on what has to be gathered.
 struct scratch_shape {
   std::int64_t width, value_width;
-  bool pack_k, pack_v, has_bias;
+  bool pack_k, pack_v, has_bias, has_relative, additive;
 };
 
 /// A partial result over some keys: sums O, maximum m and denominator l per lane, laid out by the kernel that made it.

@@ -31,11 +31,37 @@ static inline lane_bounds bounds_of(const lane_map& lanes) {
 static inline std::int64_t first_key(const lane_bounds& b) { return b.max_prefix > 0 ? 0 : b.min_begin; }
 static inline std::int64_t last_key(const lane_bounds& b) { return b.max_end > b.max_prefix ? b.max_end : b.max_prefix; }
 
-/// The class of keys [first, last): skip where no lane allows any, full where every lane allows all.
+/// The class of keys [first, last) by intervals: skip where no lane allows any, full where every lane allows all.
 static inline tile_class classify(const lane_bounds& b, std::int64_t first, std::int64_t last) {
   if ((b.max_begin <= first && last <= b.min_end) || last <= b.min_prefix) return tile_class::full;
   if ((last <= b.min_begin || first >= b.max_end) && first >= b.max_prefix) return tile_class::skip;
   return tile_class::partial;
+}
+
+/// Whether any of keys [first, last) is a neighbour of this lane's query.
+static inline bool has_neighbor(const grid_map& grid, int lane, std::int64_t first, std::int64_t last) {
+  const auto next = [](std::int64_t from, std::int64_t begin,
+                       std::int64_t step) {  // the first of begin, begin + step, ... from there
+    return from <= begin ? begin : begin + (from - begin + step - 1) / step * step;
+  };
+  for (std::int64_t row = next(first / grid.columns, grid.first_row[lane], grid.row_step); row <= grid.last_row[lane];
+       row += grid.row_step) {
+    const std::int64_t start = row * grid.columns;
+    if (start + grid.first_column[lane] >= last) return false;
+    const std::int64_t column = next(first - start, grid.first_column[lane], grid.column_step);
+    if (column <= grid.last_column[lane] && start + column < last) return true;
+  }
+  return false;
+}
+
+/// The same with neighbourhoods: every tile of theirs is partial, or skipped where no lane has a neighbour in it.
+static inline tile_class classify(const lane_map& lanes, const lane_bounds& b, std::int64_t first, std::int64_t last) {
+  const tile_class kind = classify(b, first, last);
+  if (!lanes.grid.neighborhood || kind == tile_class::skip) return kind;
+  for (int lane = 0; lane < lanes.count; ++lane) {
+    if (has_neighbor(lanes.grid, lane, first, last)) return tile_class::partial;
+  }
+  return tile_class::skip;
 }
 
 }  // namespace attend::detail

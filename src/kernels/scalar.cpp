@@ -7,7 +7,9 @@ namespace attend::detail {
 namespace scalar {
 namespace {
 
-#include "kernels/softmax.inl"
+#include "kernels/exponential.inl"
+#include "kernels/compatibility.inl"
+#include "kernels/normalizer.inl"
 #include "kernels/tile.inl"
 #include "kernels/forward.inl"
 #include "kernels/few_queries.inl"
@@ -20,8 +22,7 @@ using f64 = double;
 }  // namespace scalar
 
 const kernel_table scalar_kernels = {{
-#define ATTEND_KERNEL(operation, queries, keys, accumulator, compatibility, normalizer) \
-  &scalar::operation<scalar::simd<scalar::accumulator>>::row,
+#define ATTEND_KERNEL(operation, queries, keys, accumulator) &scalar::operation<scalar::simd<scalar::accumulator>>::row,
 #include "kernels/kernels.def"
 #undef ATTEND_KERNEL
 }};

@@ -14,6 +14,16 @@ template <class T>
   __builtin_memcpy(to, &x, sizeof x);
 }
 
+static scratch_shape shape_of(const block_job& job) {
+  return {job.width,
+          job.value_width,
+          job.pack_k,
+          job.pack_v,
+          job.has_bias,
+          job.has_relative,
+          job.compatibility == compatibility_index::additive};
+}
+
 /// Row pointers of the keys [first, first + count).
 template <class T>
 static void key_rows(const key_source& keys, std::int64_t first, int count, const T** k_rows, const T** v_rows) {
@@ -32,16 +42,22 @@ static void key_rows(const key_source& keys, std::int64_t first, int count, cons
 template <class T>
 static void gather_rows(const T** rows, int count, std::int64_t width, std::int64_t column, T* packed) {
   for (int i = 0; i < count; ++i, packed += width) {
-    for (std::int64_t d = 0; d < width; ++d) packed[d] = read(rows[i] + d * column);
+    if (column == 1)
+      __builtin_memcpy(packed, rows[i], static_cast<std::size_t>(width) * sizeof(T));
+    else
+      for (std::int64_t d = 0; d < width; ++d) packed[d] = read(rows[i] + d * column);
     rows[i] = packed;
   }
 }
 
-/// Row pointers of a tile, as micro-kernels read them: adjacent, aligned columns.
-template <class T, class Scratch>
+/// Row pointers of a tile, as micro-kernels read them: adjacent, aligned columns, brought to length 1 for cosine.
+template <class S, class Scratch>
 static void read_rows(const block_job& job, const Scratch& s, std::int64_t first, int count) {
   key_rows(job.keys, first, count, s.k_rows, s.v_rows);
   if (job.pack_k) gather_rows(s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
+  if (job.compatibility == compatibility_index::cosine) {
+    for (int i = 0; i < count; ++i) unit_row<S>(s.packed_k + i * job.width, job.width);
+  }
   if (job.pack_v) gather_rows(s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
 }
 
@@ -53,6 +69,31 @@ static void read_rows(const block_job& job, const Scratch& s, std::int64_t first
 
 inline constexpr int keys_per_word = 32;
 
+/// Bits of the keys [key, key + count), at most 32, that are neighbours of this lane's query; `row` and `column` are those of
+/// `key`.
+static std::uint32_t neighbor_bits(const grid_map& grid, int lane, std::int64_t row, std::int64_t column, int count) {
+  std::uint32_t bits = 0;
+  for (int at = 0; at < count;) {
+    const int some = grid.columns - column < count - at ? static_cast<int>(grid.columns - column) : count - at;
+    const std::int64_t first = grid.first_column[lane], last = grid.last_column[lane], step = grid.column_step;
+    if (row >= grid.first_row[lane] && row <= grid.last_row[lane] &&
+        (grid.row_step == 1 || (row - grid.first_row[lane]) % grid.row_step == 0)) {
+      std::uint32_t here = 0;
+      if (step == 1) {
+        here = bit_range(first - column, last + 1 - column);
+      } else {
+        std::int64_t c = column <= first ? first : first + (column - first + step - 1) / step * step;
+        for (; c <= last && c < column + some; c += step) here |= std::uint32_t{1} << (c - column);
+      }
+      bits |= (here & bit_range(0, some)) << at;
+    }
+    at += some;
+    column = 0;
+    ++row;
+  }
+  return bits;
+}
+
 /// One word per lane and 32 keys, one bit per key: set where intervals and the boolean mask allow the pair.
 /// `words` is [count / 32, rounded up][lanes]; lanes past the count get 0.
 template <class S, int lanes>
@@ -62,8 +103,10 @@ static void allowed_bits(const block_job& job, std::int64_t first, int count, ty
   for (int start = 0; start < count; start += keys_per_word, words += lanes) {
     const std::int64_t key = first + start;
     const int some = count - start < keys_per_word ? count - start : keys_per_word;
+    const std::int64_t row = map.grid.neighborhood ? key / map.grid.columns : 0, column = key - row * map.grid.columns;
     for (int lane = 0; lane < map.count; ++lane) {
       std::uint32_t allowed = bit_range(map.begin[lane] - key, map.end[lane] - key) | bit_range(0, map.prefix_end[lane] - key);
+      if (map.grid.neighborhood) allowed &= neighbor_bits(map.grid, lane, row, column, some);
       if (job.has_mask) {
         const unsigned char* const mask = map.mask[lane] + key * job.mask_step;
         if (job.mask_step == 1 && some == keys_per_word) {
@@ -151,6 +194,46 @@ template <class S>
 [[gnu::always_inline]] static inline typename S::V biased(typename S::V score, typename S::V bias) {
   const typename S::V excluded = S::set(-infinity<typename S::T>);
   return S::select(S::equal(bias, excluded), excluded, score + bias);
+}
+
+/// to[r] = the row of the table at offset o + r, for offsets clipped to [-reach, reach]. `table` points at offset 0.
+template <class From, class T>
+static void relative_run(const From* table, std::int64_t step, std::int64_t reach, std::int64_t o, std::int64_t count, T* to) {
+  const auto clip = [](std::int64_t x, std::int64_t low, std::int64_t high) { return x < low ? low : x > high ? high : x; };
+  const std::int64_t left = clip(-reach - o, 0, count), right = clip(reach + 1 - o, left, count);
+  const T before = static_cast<T>(read(table - reach * step)), behind = static_cast<T>(read(table + reach * step));
+  for (std::int64_t r = 0; r < left; ++r) to[r] = before;
+  if (step == 1 && sizeof(From) == sizeof(T))
+    __builtin_memcpy(to + left, table + o + left, static_cast<std::size_t>(right - left) * sizeof(T));
+  else
+    for (std::int64_t r = left; r < right; ++r) to[r] = static_cast<T>(read(table + (o + r) * step));
+  for (std::int64_t r = right; r < count; ++r) to[r] = behind;
+}
+
+/// to[r] = a lane's relative bias at key first + r: run by run of keys in one row of the grid.
+template <class From, class T>
+static void relative_row(const block_job& job, int lane, std::int64_t first, int count, T* to) {
+  const grid_map& grid = job.lanes.grid;
+  const From* const table = static_cast<const From*>(job.lanes.relative[lane]);
+  const std::int64_t reach = job.relative_rows;
+  std::int64_t row = first / grid.columns, column = first - row * grid.columns;
+  for (std::int64_t r = 0; r < count; ++row, column = 0) {
+    const std::int64_t left = count - r, some = grid.columns - column < left ? grid.columns - column : left;
+    const std::int64_t down = row - grid.row[lane], clipped = down < -reach ? -reach : down > reach ? reach : down;
+    relative_run(table + clipped * job.relative_row_step, job.relative_column_step, job.relative_columns,
+                 column - grid.column[lane], some, to + r);
+    r += some;
+  }
+}
+
+/// Weights of additive, as numbers of the accumulator; zeros behind them.
+template <class T>
+static void load_additive(const block_job& job, std::int64_t padded_width, T* to) {
+  const auto load = [&](const auto* from) {
+    for (std::int64_t d = 0; d < job.width; ++d) to[d] = static_cast<T>(read(from + d * job.additive_step));
+  };
+  job.additive_is_f32 ? load(static_cast<const float*>(job.additive)) : load(static_cast<const T*>(job.additive));
+  for (std::int64_t d = job.width; d < padded_width; ++d) to[d] = 0;
 }
 
 static inline std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -17,6 +17,7 @@ template <>
 struct simd<float> {
   using T = float;
   using V = __m256;
+  using M = V;  // which lanes: all bits of theirs are set
   using Word = std::uint32_t;
   static constexpr int width = 8;
   static constexpr int block_vectors = 8;
@@ -34,13 +35,11 @@ struct simd<float> {
   ATTEND_INLINE V set(T x) { return _mm256_set1_ps(x); }
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   ATTEND_INLINE V max(V a, V b) { return _mm256_max_ps(a, b); }
-  ATTEND_INLINE V select(std::uint64_t bits, V yes, V no) {
-    const __m256i bit = _mm256_sllv_epi32(_mm256_set1_epi32(1), lane_numbers());
-    const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), bit), bit);
-    return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(set));
-  }
-  ATTEND_INLINE std::uint64_t equal(V a, V b) { return bits_of(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
-  ATTEND_INLINE std::uint64_t less(V a, V b) { return bits_of(_mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
+  ATTEND_INLINE V select(M lanes, V yes, V no) { return _mm256_blendv_ps(no, yes, lanes); }
+  ATTEND_INLINE M equal(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+  ATTEND_INLINE M less(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+  ATTEND_INLINE bool all(M lanes) { return _mm256_movemask_ps(lanes) == 0xff; }
+  ATTEND_INLINE V abs(V x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
   ATTEND_INLINE T sum(V x) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -104,15 +103,13 @@ struct simd<float> {
 
  private:
   ATTEND_INLINE __m256i lane_numbers() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
-  ATTEND_INLINE std::uint64_t bits_of(V mask) {
-    return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_ps(mask)));
-  }
 };
 
 template <>
 struct simd<double> {
   using T = double;
   using V = __m256d;
+  using M = V;
   using Word = std::uint64_t;
   static constexpr int width = 4;
   static constexpr int block_vectors = 8;
@@ -130,13 +127,11 @@ struct simd<double> {
   ATTEND_INLINE V set(T x) { return _mm256_set1_pd(x); }
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
   ATTEND_INLINE V max(V a, V b) { return _mm256_max_pd(a, b); }
-  ATTEND_INLINE V select(std::uint64_t bits, V yes, V no) {
-    const __m256i bit = _mm256_sllv_epi64(_mm256_set1_epi64x(1), lane_numbers());
-    const __m256i set = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(static_cast<long long>(bits)), bit), bit);
-    return _mm256_blendv_pd(no, yes, _mm256_castsi256_pd(set));
-  }
-  ATTEND_INLINE std::uint64_t equal(V a, V b) { return bits_of(_mm256_cmp_pd(a, b, _CMP_EQ_OQ)); }
-  ATTEND_INLINE std::uint64_t less(V a, V b) { return bits_of(_mm256_cmp_pd(a, b, _CMP_LT_OQ)); }
+  ATTEND_INLINE V select(M lanes, V yes, V no) { return _mm256_blendv_pd(no, yes, lanes); }
+  ATTEND_INLINE M equal(V a, V b) { return _mm256_cmp_pd(a, b, _CMP_EQ_OQ); }
+  ATTEND_INLINE M less(V a, V b) { return _mm256_cmp_pd(a, b, _CMP_LT_OQ); }
+  ATTEND_INLINE bool all(M lanes) { return _mm256_movemask_pd(lanes) == 0xf; }
+  ATTEND_INLINE V abs(V x) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), x); }
   ATTEND_INLINE T sum(V x) {
     const __m128d s = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
@@ -185,9 +180,6 @@ struct simd<double> {
 
  private:
   ATTEND_INLINE __m256i lane_numbers() { return _mm256_setr_epi64x(0, 1, 2, 3); }
-  ATTEND_INLINE std::uint64_t bits_of(V mask) {
-    return static_cast<std::uint64_t>(static_cast<unsigned>(_mm256_movemask_pd(mask)));
-  }
 };
 
 #undef ATTEND_INLINE

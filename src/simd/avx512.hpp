@@ -17,6 +17,7 @@ template <>
 struct simd<float> {
   using T = float;
   using V = __m512;
+  using M = __mmask16;  // which lanes
   using Word = std::uint32_t;
   static constexpr int width = 16;
   static constexpr int block_vectors = 4;  // vectors of lanes in a block
@@ -33,10 +34,11 @@ struct simd<float> {
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   /// b where either is NaN
   ATTEND_INLINE V max(V a, V b) { return _mm512_max_ps(a, b); }
-  /// Lane i is `yes` where bit i is set.
-  ATTEND_INLINE V select(std::uint64_t bits, V yes, V no) { return _mm512_mask_mov_ps(no, static_cast<__mmask16>(bits), yes); }
-  ATTEND_INLINE std::uint64_t equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-  ATTEND_INLINE std::uint64_t less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  ATTEND_INLINE V select(M lanes, V yes, V no) { return _mm512_mask_mov_ps(no, lanes, yes); }
+  ATTEND_INLINE M equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+  ATTEND_INLINE M less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  ATTEND_INLINE bool all(M lanes) { return lanes == static_cast<M>(~M{0}); }
+  ATTEND_INLINE V abs(V x) { return _mm512_abs_ps(x); }
   ATTEND_INLINE T sum(V x) { return _mm512_reduce_add_ps(x); }
   ATTEND_INLINE T largest(V x) { return _mm512_reduce_max_ps(x); }
 
@@ -95,6 +97,7 @@ template <>
 struct simd<double> {
   using T = double;
   using V = __m512d;
+  using M = __mmask8;
   using Word = std::uint64_t;
   static constexpr int width = 8;
   static constexpr int block_vectors = 4;
@@ -110,9 +113,11 @@ struct simd<double> {
   ATTEND_INLINE V set(T x) { return _mm512_set1_pd(x); }
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
   ATTEND_INLINE V max(V a, V b) { return _mm512_max_pd(a, b); }
-  ATTEND_INLINE V select(std::uint64_t bits, V yes, V no) { return _mm512_mask_mov_pd(no, static_cast<__mmask8>(bits), yes); }
-  ATTEND_INLINE std::uint64_t equal(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
-  ATTEND_INLINE std::uint64_t less(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
+  ATTEND_INLINE V select(M lanes, V yes, V no) { return _mm512_mask_mov_pd(no, lanes, yes); }
+  ATTEND_INLINE M equal(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
+  ATTEND_INLINE M less(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
+  ATTEND_INLINE bool all(M lanes) { return lanes == static_cast<M>(~M{0}); }
+  ATTEND_INLINE V abs(V x) { return _mm512_abs_pd(x); }
   ATTEND_INLINE T sum(V x) { return _mm512_reduce_add_pd(x); }
   ATTEND_INLINE T largest(V x) { return _mm512_reduce_max_pd(x); }
 

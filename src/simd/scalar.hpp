@@ -32,6 +32,7 @@ struct simd {
   using Word = typename integer_of<T>::word;
   typedef T V __attribute__((vector_size(16)));
   typedef Integer I __attribute__((vector_size(16)));
+  using M = I;  // which lanes: all bits of theirs are set
   static constexpr int width = 16 / sizeof(T);
   static constexpr int block_vectors = 8;
   static constexpr int micro_vectors = 2;
@@ -55,13 +56,21 @@ struct simd {
   // Two roundings: without the instruction, a fused multiply-add is a function call.
   static V fma(V a, V b, V c) { return a * b + c; }
   static V max(V a, V b) { return a > b ? a : b; }
-  static V select(std::uint64_t bits, V yes, V no) {
-    I bit, all = static_cast<Integer>(bits) - I{};
-    for (int i = 0; i < width; ++i) bit[i] = Integer{1} << i;
-    return (all & bit) == bit ? yes : no;
+  static V select(M lanes, V yes, V no) { return lanes ? yes : no; }
+  static M equal(V a, V b) { return a == b; }
+  static M less(V a, V b) { return a < b; }
+  static bool all(M lanes) {
+    bool every = true;
+    for (int i = 0; i < width; ++i) every &= lanes[i] != 0;
+    return every;
   }
-  static std::uint64_t equal(V a, V b) { return bits_of(a == b); }
-  static std::uint64_t less(V a, V b) { return bits_of(a < b); }
+  static V abs(V x) {
+    I bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    bits &= static_cast<Integer>(~Word{0} >> 1);
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+  }
   static T sum(V x) {
     T s = x[0];
     for (int i = 1; i < width; ++i) s += x[i];
@@ -118,13 +127,6 @@ struct simd {
         x[j][i] = kept;
       }
     }
-  }
-
- private:
-  static std::uint64_t bits_of(I mask) {
-    std::uint64_t bits = 0;
-    for (int i = 0; i < width; ++i) bits |= static_cast<std::uint64_t>(mask[i] & 1) << i;
-    return bits;
   }
 };
 

@@ -43,6 +43,7 @@ void fill_grid(const problem& p, const block_place& place, std::int64_t start, l
   grid.neighborhood = static_cast<bool>(p.neighborhood);
   grid.row_step = p.neighborhood.dilation.rows;
   grid.column_step = p.neighborhood.dilation.columns;
+  grid.restricted = false;
   if (!p.relative && !grid.neighborhood) return;
   for (int lane = 0; lane < lanes.count; ++lane) {
     const std::int64_t query = (place.first_row + lane) / p.group;
@@ -58,6 +59,7 @@ void fill_grid(const problem& p, const block_place& place, std::int64_t start, l
     grid.first_column[lane] = columns.first;
     grid.last_column[lane] = columns.last;
     const std::int64_t first = rows.first * grid.columns + columns.first, last = rows.last * grid.columns + columns.last;
+    grid.restricted |= lanes.begin[lane] > first || lanes.end[lane] <= last;
     lanes.begin[lane] = std::max(lanes.begin[lane], first);
     lanes.end[lane] = std::min(lanes.end[lane], last + 1);
     if (lanes.begin[lane] >= lanes.end[lane]) lanes.begin[lane] = lanes.end[lane] = 0;

@@ -103,6 +103,11 @@ void check_region(problem& p, const options& how) {
 
 cell_run neighbors(std::int64_t at, std::int64_t size, std::int64_t kernel, std::int64_t dilation, border edge) noexcept {
   const std::int64_t half = kernel / 2;
+  if (dilation == 1) {  // the usual case, without divisions
+    if (edge == border::clip) return {std::max<std::int64_t>(at - half, 0), at + std::min(half, size - 1 - at), 1};
+    const std::int64_t first = std::clamp<std::int64_t>(at - half, 0, size - kernel);
+    return {first, first + kernel - 1, 1};
+  }
   if (edge == border::clip)
     return {at - std::min(at / dilation, half) * dilation, at + std::min((size - 1 - at) / dilation, half) * dilation,
             dilation};

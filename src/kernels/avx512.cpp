@@ -11,6 +11,7 @@ namespace {
 #include "kernels/compatibility.inl"
 #include "kernels/normalizer.inl"
 #include "kernels/tile.inl"
+#include "kernels/stripe.inl"
 #include "kernels/forward.inl"
 #include "kernels/few_queries.inl"
 

@@ -180,15 +180,6 @@ struct few_queries {
     for (int i = following; i < more; ++i) s.v_rows[count + i] = s.v_rows[count - 1];
   }
 
-  static void mask_neighbors(const grid_map& grid, int r, std::int64_t first, int count, T* scores) {
-    for (int start = 0; start < count; start += keys_per_word) {
-      const std::int64_t key = first + start, row = key / grid.columns;
-      const int some = count - start < keys_per_word ? count - start : keys_per_word;
-      const std::uint32_t bits = neighbor_bits(grid, r, row, key - row * grid.columns, some);
-      for (int j = 0; j < some; ++j) scores[start + j] = bits >> j & 1 ? scores[start + j] : -infinity<T>;
-    }
-  }
-
   /// Applies what is left of the scale to row r, adds its biases and puts -inf where the row does not see a key, and behind the
   /// last key up to a full vector.
   static void mask_row(const block_job& job, const scratch& s, int r, std::int64_t first, int count, bool partial_tile) {
@@ -215,7 +206,8 @@ struct few_queries {
       const std::int64_t begin = job.lanes.begin[r] - first, end = job.lanes.end[r] - first,
                          prefix = job.lanes.prefix_end[r] - first;
       for (int j = 0; j < count; ++j) scores[j] = j < prefix || (j >= begin && j < end) ? scores[j] : -infinity<T>;
-      if (job.lanes.grid.neighborhood) mask_neighbors(job.lanes.grid, r, first, count, scores);
+      for (int j = 0; job.lanes.grid.neighborhood && j < count; ++j)
+        scores[j] = has_neighbor(job.lanes.grid, r, first + j, first + j + 1) ? scores[j] : -infinity<T>;
     }
     if (job.has_mask) {
       const unsigned char* const mask = job.lanes.mask[r] + first * job.mask_step;

@@ -7,26 +7,18 @@
 //   O^T      [Ev][lanes]        V^T . weights
 //   m, l     [lanes]            running maximum and denominator
 //
-// K and V are read in place, one scalar broadcast at a time. Registers: micro_rows x micro_vectors sums, micro_vectors
+// K and V are read in place, one scalar broadcast at a time (stripe.inl). Registers: micro_rows x micro_vectors sums, micro_vectors
 // operands, one broadcast (see the policy). Sums run per tile, tiles into their chunk. Benchmark: bench/run.py --filter
 // prefill.
 
 template <class S>
-struct forward {
-  using T = typename S::T;
-  using V = typename S::V;
-  static constexpr int width = S::width;
-  static constexpr int lanes = S::width * S::block_vectors;
-  static constexpr int tile_keys = 96;
-  static constexpr std::int64_t chunk_keys = 16 * tile_keys;
-  static_assert(lanes <= max_lanes && S::block_vectors % S::micro_vectors == 0 && tile_keys % S::micro_rows == 0);
+struct forward : forward_block<S> {
+  using block = forward_block<S>;
+  using block::chunk_keys, block::lanes, block::tile_keys, block::width;
+  using typename block::scratch, typename block::stripe_keys, typename block::sums, typename block::T, typename block::V;
+  using dense = stripe<S, S::micro_vectors>;
+  using sparse = stripe<S, 1>;
 
-  struct scratch {
-    T *queries, *scores, *additive, *bias, *relative, *packed_k, *packed_v;
-    typename S::Word* bits;
-    const T **k_rows, **v_rows;
-    std::int64_t bytes;
-  };
   static scratch scratch_of(void* memory, const scratch_shape& shape) {
     arena a{static_cast<char*>(memory)};
     scratch s;
@@ -36,8 +28,9 @@ struct forward {
     s.k_rows = a.take<const T*>(tile_keys);
     s.v_rows = a.take<const T*>(tile_keys);
     s.additive = a.take<T>(shape.additive ? shape.width : 0);
-    s.bias = a.take<T>(shape.has_bias || shape.has_relative ? tile_keys * lanes : 0);
+    s.bias = a.take<T>(shape.has_bias ? tile_keys * lanes : 0);
     s.relative = a.take<T>(shape.has_relative ? tile_keys * lanes : 0);
+    s.relative_rows = a.take<T>(shape.has_relative ? tile_keys * lanes : 0);
     s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
     s.packed_v = a.take<T>(shape.pack_v ? tile_keys * shape.value_width : 0);
     s.bytes = a.used;
@@ -46,9 +39,6 @@ struct forward {
   static scratch scratch_of(const block_job& job) { return scratch_of(job.scratch, shape_of(job)); }
   static std::int64_t scratch_bytes(const scratch_shape& shape) { return scratch_of(nullptr, shape).bytes; }
 
-  struct sums {
-    T *out, *maximum, *denominator;
-  };
   static sums sums_of(partial_sums* memory, std::int64_t value_width) {
     T* const base = static_cast<T*>(memory);
     return {base, base + value_width * lanes, base + (value_width + 1) * lanes};
@@ -67,195 +57,71 @@ struct forward {
     if (job.compatibility == compatibility_index::additive) load_additive(job, job.width, s.additive);
   }
 
-  /// scores[r][lane] = F(q[lane], k_rows[r]) for `Rows` keys and micro_vectors vectors of lanes.
-  template <class F, int Rows>
-  static void score_rows(const T* const* k_rows, const T* queries, const T* additive, std::int64_t columns, T* scores) {
-    V sum[Rows][S::micro_vectors];
-    const T* k[Rows];
-    for (int r = 0; r < Rows; ++r) {
-      k[r] = k_rows[r];
-      for (int j = 0; j < S::micro_vectors; ++j) sum[r][j] = S::set(0);
-    }
-    for (std::int64_t d = 0; d < columns; ++d, queries += lanes) {
-      V q[S::micro_vectors];
-      for (int j = 0; j < S::micro_vectors; ++j) q[j] = S::load(queries + j * width);
-      const V weight = S::set(F::weighted ? additive[d] : T{0});
-      for (int r = 0; r < Rows; ++r) {
-        const V key = S::set(k[r][d]);
-        for (int j = 0; j < S::micro_vectors; ++j) sum[r][j] = F::add(sum[r][j], q[j], key, weight);
-      }
-    }
-    for (int r = 0; r < Rows; ++r) {
-      for (int j = 0; j < S::micro_vectors; ++j) S::store(scores + r * lanes + j * width, sum[r][j]);
-    }
-  }
-
-  template <class F>
-  static void score_tile(const block_job& job, const scratch& s, int count) {
-    if constexpr (!F::reads_keys) {
-      for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, S::set(0));
-      return;
-    }
-    for (int j = 0; j < S::block_vectors; j += S::micro_vectors) {
-      const T* const queries = s.queries + j * width;
-      T* const scores = s.scores + j * width;
-      int r = 0;
-      for (; r + S::micro_rows <= count; r += S::micro_rows)
-        score_rows<F, S::micro_rows>(s.k_rows + r, queries, s.additive, job.width, scores + r * lanes);
-      score_rest<F, S::micro_rows - 1>(s.k_rows + r, count - r, queries, s.additive, job.width, scores + r * lanes);
-    }
-  }
-
-  /// The last keys of a tile, fewer than a register block.
-  template <class F, int Most>
-  static void score_rest(const T* const* k_rows, int count, const T* queries, const T* additive, std::int64_t columns,
-                         T* scores) {
-    if (count == Most) {
-      score_rows<F, Most>(k_rows, queries, additive, columns, scores);
-    } else if constexpr (Most > 1) {
-      score_rest<F, Most - 1>(k_rows, count, queries, additive, columns, scores);
-    }
-  }
-
-  using score_function = void (*)(const block_job&, const scratch&, int);
-  static constexpr score_function score_tiles[] = {
-#define ATTEND_COMPATIBILITY(f) score_tile<compatible::f<S>>,
-#include "kernels/functions.def"
-  };
-
-  /// Scores of a tile, -inf where a lane does not see a key: a selection, so nothing an excluded pair holds survives.
-  static void scores_of(const block_job& job, const scratch& s, std::int64_t first, int count, bool partial_tile) {
+  /// Reads what a tile's scores are made from: rows of keys and values, biases, and bits where some pairs are excluded.
+  static void read_tile(const block_job& job, const scratch& s, std::int64_t first, int count, bool masked) {
     read_rows<S>(job, s, first, count);
-    score_tiles[static_cast<int>(job.compatibility)](job, s, count);
-    if (job.score_scale != 1) {
-      const V factor = S::set(static_cast<T>(job.score_scale));
-      for (int i = 0; i < count * lanes; i += width) S::store(s.scores + i, S::load(s.scores + i) * factor);
-    }
-    const auto add_bias = [&] {
-      for (int i = 0; i < count * lanes; i += width)
-        S::store(s.scores + i, biased<S>(S::load(s.scores + i), S::load(s.bias + i)));
-    };
     if (job.has_bias) {
       const auto read_bias = job.bias_is_f32 ? rows_to_columns<S, lanes, float> : rows_to_columns<S, lanes, T>;
       read_bias(job.lanes.bias, first * job.bias_step, job.lanes.count, count, job.bias_step, 1, s.bias);
-      add_bias();
     }
-    if (job.has_relative) {
+    if (job.has_relative && job.lanes.grid.neighborhood) {
+      job.relative_is_f32 ? relative_neighbors<float>(job, lanes, first, count, s.relative)
+                          : relative_neighbors<T>(job, lanes, first, count, s.relative);
+    } else if (job.has_relative) {
       const void* rows[lanes];
       for (int lane = 0; lane < job.lanes.count; ++lane) {
-        T* const row = s.relative + lane * tile_keys;
+        T* const row = s.relative_rows + lane * tile_keys;
         job.relative_is_f32 ? relative_row<float>(job, lane, first, count, row) : relative_row<T>(job, lane, first, count, row);
         rows[lane] = row;
       }
-      rows_to_columns<S, lanes>(rows, 0, job.lanes.count, count, 1, 1, s.bias);
-      add_bias();
+      rows_to_columns<S, lanes>(rows, 0, job.lanes.count, count, 1, 1, s.relative);
     }
-    if (!partial_tile && !job.has_mask) return;
-    allowed_bits<S, lanes>(job, first, count, s.bits);
-    for (int r = 0; r < count; ++r) {
-      const typename S::Word* const words = s.bits + r / keys_per_word * lanes;
-      T* const row = s.scores + r * lanes;
-      for (int j = 0; j < lanes; j += width) {
-        S::store(row + j, S::select_bit(words + j, r % keys_per_word, S::load(row + j), S::set(-infinity<T>)));
-      }
-    }
+    if (masked) allowed_bits<S, lanes>(job, first, count, s.bits);
   }
 
-  /// Scores -> weights in place; m and l move on; `rescale` is what the sums so far shrink by. With `marked`, excluded pairs
-  /// become -inf instead of 0, so that the careful value tile can tell them from weights that underflowed.
-  template <template <class> class Normal, bool marked>
-  static void weigh_tile(const block_job& job, T* scores, int count, const sums& result, T* rescale) {
-    using normal_of = Normal<S>;
-    constexpr int some = S::micro_vectors;
-    const V factor = S::set(static_cast<T>(job.weight_factor));
-    for (int j = 0; j < lanes; j += some * width) {
-      V base[some], l[some];
-      for (int i = 0; i < some; ++i) base[i] = l[i] = S::set(0);
-      if constexpr (normal_of::against_maximum) {
-        V m[some];
-        for (int i = 0; i < some; ++i) m[i] = S::load(result.maximum + j + i * width);
-        for (int r = 0; r < count; ++r) {
-          for (int i = 0; i < some; ++i) m[i] = S::max(S::load(scores + r * lanes + j + i * width), m[i]);
-        }
-        for (int i = 0; i < some; ++i) {
-          T* const maximum = result.maximum + j + i * width;
-          base[i] = safe_maximum<S>(m[i]);
-          S::store(rescale + j + i * width, weight_of<S>(S::load(maximum) - base[i]));
-          S::store(maximum, m[i]);
-        }
-      }
-      for (int r = 0; r < count; ++r) {
-        for (int i = 0; i < some; ++i) {
-          T* const at = scores + r * lanes + j + i * width;
-          typename S::M excluded;
-          const V weight = weigh<S, Normal>(S::load(at), base[i], factor, excluded);
-          l[i] = l[i] + normal_of::share(weight, excluded);
-          S::store(at, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
-        }
-      }
-      for (int i = 0; i < some; ++i) {
-        T* const at = result.denominator + j + i * width;
-        S::store(at, S::fma(S::load(at), S::load(rescale + j + i * width), l[i]));
-      }
-    }
+  /// The stripes of a whole tile: every key.
+  template <class Visit>
+  static void for_each_stripe(const scratch& s, int count, const Visit& visit) {
+    for (int lane = 0; lane < lanes; lane += S::micro_vectors * width)
+      visit(stripe_keys{lane, count, s.k_rows, s.v_rows, nullptr});
   }
 
-  using weigh_function = void (*)(const block_job&, T*, int, const sums&, T*);
+  /// Numbers of the keys that any of the lanes [lane, lane + width) sees; returns how many.
+  static int seen_keys(const scratch& s, int lane, int count, unsigned char* numbers) {
+    int seen = 0;
+    for (int start = 0; start < count; start += keys_per_word) {
+      const typename S::Word* const words = s.bits + start / keys_per_word * lanes + lane;
+      typename S::Word any = 0;
+      for (int i = 0; i < width; ++i) any |= words[i];
+      const int some = count - start < keys_per_word ? count - start : keys_per_word;
+      for (int r = 0; r < some; ++r) {
+        numbers[seen] = static_cast<unsigned char>(start + r);
+        seen += static_cast<int>(any >> r & 1);
+      }
+    }
+    return seen;
+  }
+
+  /// A tile whose pairs are partly excluded: by stripes of one vector where these visit at most half of what whole stripes would,
+  /// which makes up for their lower speed.
   template <bool marked>
-  static constexpr weigh_function weigh_tiles[] = {
-#define ATTEND_NORMALIZER(f) weigh_tile<normal::f, marked>,
-#include "kernels/functions.def"
-  };
-
-  /// out[c][lane] = out[c][lane] * rescale[lane] + sum over keys of v_rows[key][c] * weights[key][lane], for `Columns` columns.
-  template <int Columns, bool marked>
-  static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, const T* rescale,
-                            T* out) {
-    V sum[Columns][S::micro_vectors];
-    for (int c = 0; c < Columns; ++c) {
-      for (int j = 0; j < S::micro_vectors; ++j) sum[c][j] = S::set(0);
+  static void fold_masked_tile(const block_job& job, const scratch& s, int count, const sums& result, T* rescale) {
+    unsigned char numbers[S::block_vectors][tile_keys + 1];
+    int seen[S::block_vectors], total = 0;
+    for (int j = 0; j < S::block_vectors; ++j) total += seen[j] = seen_keys(s, j * width, count, numbers[j]);
+    if (2 * total > count * S::block_vectors) {
+      for_each_stripe(s, count,
+                      [&](const stripe_keys& keys) { dense::template fold_keys<marked>(job, s, keys, true, result, rescale); });
+      return;
     }
-    for (int r = 0; r < count; ++r, weights += lanes) {
-      const T* const v = v_rows[r] + column;
-      V w[S::micro_vectors];
-      for (int j = 0; j < S::micro_vectors; ++j) w[j] = S::load(weights + j * width);
-      for (int c = 0; c < Columns; ++c) {
-        const V value = S::set(v[c]);
-        for (int j = 0; j < S::micro_vectors; ++j) {
-          const V next = S::fma(value, w[j], sum[c][j]);
-          sum[c][j] = marked ? S::select(S::equal(w[j], S::set(-infinity<T>)), sum[c][j], next) : next;
-        }
+    const T *k_rows[tile_keys], *v_rows[tile_keys];
+    for (int j = 0; j < S::block_vectors; ++j) {
+      if (seen[j] == 0) continue;
+      for (int r = 0; r < seen[j]; ++r) {
+        k_rows[r] = s.k_rows[numbers[j][r]];
+        v_rows[r] = s.v_rows[numbers[j][r]];
       }
-    }
-    for (int j = 0; j < S::micro_vectors; ++j) {
-      const V shrink = S::load(rescale + j * width);
-      for (int c = 0; c < Columns; ++c) {
-        T* const at = out + c * lanes + j * width;
-        S::store(at, S::fma(S::load(at), shrink, sum[c][j]));
-      }
-    }
-  }
-
-  template <bool marked>
-  static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out) {
-    for (int j = 0; j < lanes; j += S::micro_vectors * width) {
-      const T* const weights = s.scores + j;
-      std::int64_t c = 0;
-      for (; c + S::micro_rows <= job.value_width; c += S::micro_rows) {
-        value_columns<S::micro_rows, marked>(s.v_rows, weights, count, c, rescale + j, out + c * lanes + j);
-      }
-      value_rest<S::micro_rows - 1, marked>(s.v_rows, weights, count, c, job.value_width - c, rescale + j, out + c * lanes + j);
-    }
-  }
-
-  /// The last columns, fewer than a register block.
-  template <int Most, bool marked>
-  static void value_rest(const T* const* v_rows, const T* weights, int count, std::int64_t column, std::int64_t columns,
-                         const T* rescale, T* out) {
-    if (columns == Most) {
-      value_columns<Most, marked>(v_rows, weights, count, column, rescale, out);
-    } else if constexpr (Most > 1) {
-      value_rest<Most - 1, marked>(v_rows, weights, count, column, columns, rescale, out);
+      sparse::template fold_keys<marked>(job, s, {j * width, seen[j], k_rows, v_rows, numbers[j]}, true, result, rescale);
     }
   }
 
@@ -275,9 +141,15 @@ struct forward {
       const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
       const tile_class kind = classify(job.lanes, bounds, first, first + count);
       if (kind == tile_class::skip) continue;
-      scores_of(job, s, first, count, kind == tile_class::partial);
-      weigh_tiles<marked>[static_cast<int>(job.normalizer)](job, s.scores, count, result, rescale);
-      value_tile<marked>(job, s, count, rescale, result.out);
+      const bool masked = kind == tile_class::partial || job.has_mask;
+      read_tile(job, s, first, count, masked);
+      if (masked) {
+        fold_masked_tile<marked>(job, s, count, result, rescale);
+      } else {
+        for_each_stripe(s, count, [&](const stripe_keys& keys) {
+          dense::template fold_keys<marked>(job, s, keys, false, result, rescale);
+        });
+      }
     }
   }
 
@@ -352,7 +224,9 @@ struct forward {
       if (kind == tile_class::skip) {
         for (int i = 0; i < count * lanes; ++i) s.scores[i] = 0;
       } else {
-        scores_of(job, s, first, count, kind == tile_class::partial);
+        const bool masked = kind == tile_class::partial || job.has_mask;
+        read_tile(job, s, first, count, masked);
+        for_each_stripe(s, count, [&](const stripe_keys& keys) { dense::scores_of(job, s, keys, masked); });
         final_tiles[static_cast<int>(job.normalizer)](job, s.scores, count, base, inverse);
       }
       columns_to_rows<S, lanes>(s.scores, one, job.lanes.count, count, job.lanes.weights, first * job.weights_step,

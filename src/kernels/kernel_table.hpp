@@ -46,6 +46,7 @@ struct grid_map {
   std::int64_t columns;                            // of the grid: key j lies in row j / columns, column j % columns
   std::int64_t row[max_lanes], column[max_lanes];  // of the lane's query: filled where offsets are needed
   bool neighborhood;  // whether only neighbours are seen: rows first, first + step, ..., last and columns alike
+  bool restricted;    // whether intervals exclude some neighbours
   std::int64_t row_step, column_step;
   std::int64_t first_row[max_lanes], last_row[max_lanes], first_column[max_lanes], last_column[max_lanes];
 };

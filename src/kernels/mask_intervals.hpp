@@ -38,17 +38,19 @@ static inline tile_class classify(const lane_bounds& b, std::int64_t first, std:
   return tile_class::partial;
 }
 
+/// The first of begin, begin + step, ... that is not below `from`.
+static inline std::int64_t step_from(std::int64_t from, std::int64_t begin, std::int64_t step) {
+  if (from <= begin) return begin;
+  return step == 1 ? from : begin + (from - begin + step - 1) / step * step;
+}
+
 /// Whether any of keys [first, last) is a neighbour of this lane's query.
 static inline bool has_neighbor(const grid_map& grid, int lane, std::int64_t first, std::int64_t last) {
-  const auto next = [](std::int64_t from, std::int64_t begin,
-                       std::int64_t step) {  // the first of begin, begin + step, ... from there
-    return from <= begin ? begin : begin + (from - begin + step - 1) / step * step;
-  };
-  for (std::int64_t row = next(first / grid.columns, grid.first_row[lane], grid.row_step); row <= grid.last_row[lane];
+  for (std::int64_t row = step_from(first / grid.columns, grid.first_row[lane], grid.row_step); row <= grid.last_row[lane];
        row += grid.row_step) {
     const std::int64_t start = row * grid.columns;
     if (start + grid.first_column[lane] >= last) return false;
-    const std::int64_t column = next(first - start, grid.first_column[lane], grid.column_step);
+    const std::int64_t column = step_from(first - start, grid.first_column[lane], grid.column_step);
     if (column <= grid.last_column[lane] && start + column < last) return true;
   }
   return false;

@@ -69,29 +69,17 @@ static void read_rows(const block_job& job, const Scratch& s, std::int64_t first
 
 inline constexpr int keys_per_word = 32;
 
-/// Bits of the keys [key, key + count), at most 32, that are neighbours of this lane's query; `row` and `column` are those of
-/// `key`.
-static std::uint32_t neighbor_bits(const grid_map& grid, int lane, std::int64_t row, std::int64_t column, int count) {
-  std::uint32_t bits = 0;
-  for (int at = 0; at < count;) {
-    const int some = grid.columns - column < count - at ? static_cast<int>(grid.columns - column) : count - at;
-    const std::int64_t first = grid.first_column[lane], last = grid.last_column[lane], step = grid.column_step;
-    if (row >= grid.first_row[lane] && row <= grid.last_row[lane] &&
-        (grid.row_step == 1 || (row - grid.first_row[lane]) % grid.row_step == 0)) {
-      std::uint32_t here = 0;
-      if (step == 1) {
-        here = bit_range(first - column, last + 1 - column);
-      } else {
-        std::int64_t c = column <= first ? first : first + (column - first + step - 1) / step * step;
-        for (; c <= last && c < column + some; c += step) here |= std::uint32_t{1} << (c - column);
-      }
-      bits |= (here & bit_range(0, some)) << at;
-    }
-    at += some;
-    column = 0;
-    ++row;
+/// Calls visit(number in the tile, row, column) for every neighbour of a lane's query among keys [first, first + count).
+template <class Visit>
+static void for_each_neighbor(const grid_map& grid, int lane, std::int64_t first, int count, const Visit& visit) {
+  const std::int64_t last_row = (first + count - 1) / grid.columns;
+  for (std::int64_t row = step_from(first / grid.columns, grid.first_row[lane], grid.row_step);
+       row <= grid.last_row[lane] && row <= last_row; row += grid.row_step) {
+    const std::int64_t start = row * grid.columns - first;  // of the row, in the tile
+    for (std::int64_t column = step_from(-start, grid.first_column[lane], grid.column_step);
+         column <= grid.last_column[lane] && start + column < count; column += grid.column_step)
+      visit(static_cast<int>(start + column), row, column);
   }
-  return bits;
 }
 
 /// One word per lane and 32 keys, one bit per key: set where intervals and the boolean mask allow the pair.
@@ -100,13 +88,22 @@ template <class S, int lanes>
 static void allowed_bits(const block_job& job, std::int64_t first, int count, typename S::Word* words) {
   using Word = typename S::Word;
   const lane_map& map = job.lanes;
+  const int stored = (count + keys_per_word - 1) / keys_per_word;
+  for (int i = 0; i < stored * lanes; ++i) words[i] = 0;
+  if (map.grid.neighborhood) {
+    for (int lane = 0; lane < map.count; ++lane) {
+      for_each_neighbor(map.grid, lane, first, count, [&](int key, std::int64_t, std::int64_t) {
+        words[key / keys_per_word * lanes + lane] |= Word{1} << key % keys_per_word;
+      });
+    }
+    if (!map.grid.restricted && !job.has_mask) return;
+  }
   for (int start = 0; start < count; start += keys_per_word, words += lanes) {
     const std::int64_t key = first + start;
     const int some = count - start < keys_per_word ? count - start : keys_per_word;
-    const std::int64_t row = map.grid.neighborhood ? key / map.grid.columns : 0, column = key - row * map.grid.columns;
     for (int lane = 0; lane < map.count; ++lane) {
       std::uint32_t allowed = bit_range(map.begin[lane] - key, map.end[lane] - key) | bit_range(0, map.prefix_end[lane] - key);
-      if (map.grid.neighborhood) allowed &= neighbor_bits(map.grid, lane, row, column, some);
+      if (map.grid.neighborhood) allowed &= static_cast<std::uint32_t>(words[lane]);
       if (job.has_mask) {
         const unsigned char* const mask = map.mask[lane] + key * job.mask_step;
         if (job.mask_step == 1 && some == keys_per_word) {
@@ -119,7 +116,6 @@ static void allowed_bits(const block_job& job, std::int64_t first, int count, ty
       }
       words[lane] = static_cast<Word>(allowed);
     }
-    for (int lane = map.count; lane < lanes; ++lane) words[lane] = 0;
   }
 }
 
@@ -223,6 +219,21 @@ static void relative_row(const block_job& job, int lane, std::int64_t first, int
     relative_run(table + clipped * job.relative_row_step, job.relative_column_step, job.relative_columns,
                  column - grid.column[lane], some, to + r);
     r += some;
+  }
+}
+
+/// to[key][lane] = the relative bias where a key is a neighbour of the lane's query; other pairs are excluded anyway.
+template <class From, class T>
+static void relative_neighbors(const block_job& job, int lanes, std::int64_t first, int count, T* to) {
+  const grid_map& grid = job.lanes.grid;
+  const auto clip = [](std::int64_t x, std::int64_t reach) { return x < -reach ? -reach : x > reach ? reach : x; };
+  for (int lane = 0; lane < job.lanes.count; ++lane) {
+    const From* const table = static_cast<const From*>(job.lanes.relative[lane]);
+    for_each_neighbor(grid, lane, first, count, [&](int key, std::int64_t row, std::int64_t column) {
+      const std::int64_t down = clip(row - grid.row[lane], job.relative_rows),
+                         right = clip(column - grid.column[lane], job.relative_columns);
+      to[key * lanes + lane] = static_cast<T>(read(table + down * job.relative_row_step + right * job.relative_column_step));
+    });
   }
 }
 

@@ -1,0 +1,251 @@
+// What `forward` does to a stripe: `Vectors` vectors of a block's lanes over some keys of a tile. A full tile is cut into stripes of
+// micro_vectors vectors over all of its keys, which is what the registers hold best. Where few pairs of a tile are allowed (a
+// neighbourhood, a narrow window), stripes of one vector visit only the keys that any of their lanes sees. A pair's numbers are
+// the same in both: sums run over the same keys in the same order, less those whose weight is 0.
+
+/// Sizes and memory of a block of the forward kernel.
+template <class S>
+struct forward_block {
+  using T = typename S::T;
+  using V = typename S::V;
+  static constexpr int width = S::width;
+  static constexpr int lanes = S::width * S::block_vectors;
+  static constexpr int tile_keys = 96;
+  static constexpr std::int64_t chunk_keys = 16 * tile_keys;
+  static_assert(lanes <= max_lanes && S::block_vectors % S::micro_vectors == 0 && tile_keys % S::micro_rows == 0);
+  static_assert(S::micro_vectors > 1, "a stripe of one vector is a sparse one");
+
+  struct scratch {
+    T *queries, *scores, *additive, *bias, *relative, *relative_rows, *packed_k, *packed_v;
+    typename S::Word* bits;
+    const T **k_rows, **v_rows;
+    std::int64_t bytes;
+  };
+
+  /// A partial result.
+  struct sums {
+    T *out, *maximum, *denominator;
+  };
+
+  /// Lanes from `lane` on, and the keys that they visit: their rows, and their numbers in the tile where they are not all.
+  struct stripe_keys {
+    int lane, count;
+    const T* const* k_rows;
+    const T* const* v_rows;
+    const unsigned char* numbers;
+  };
+};
+
+template <class S, int Vectors>
+struct stripe : forward_block<S> {
+  using block = forward_block<S>;
+  using block::lanes, block::width;
+  using typename block::scratch, typename block::stripe_keys, typename block::sums, typename block::T, typename block::V;
+  static constexpr bool sparse = Vectors == 1;
+  // One vector leaves registers for more rows, which also hide the latency of the sums.
+  static constexpr int rows = sparse ? 2 * S::micro_rows : S::micro_rows;
+
+  /// scores[r][lane] = F(q[lane], k_rows[r]) for `Rows` keys.
+  template <class F, int Rows>
+  [[gnu::always_inline]] static inline void score_rows(const T* const* k_rows, const T* queries, const T* additive,
+                                                       std::int64_t columns, T* scores) {
+    V sum[Rows][Vectors];
+    const T* k[Rows];
+    for (int r = 0; r < Rows; ++r) {
+      k[r] = k_rows[r];
+      for (int j = 0; j < Vectors; ++j) sum[r][j] = S::set(0);
+    }
+    for (std::int64_t d = 0; d < columns; ++d, queries += lanes) {
+      V q[Vectors];
+      for (int j = 0; j < Vectors; ++j) q[j] = S::load(queries + j * width);
+      const V weight = S::set(F::weighted ? additive[d] : T{0});
+      for (int r = 0; r < Rows; ++r) {
+        const V key = S::set(k[r][d]);
+        for (int j = 0; j < Vectors; ++j) sum[r][j] = F::add(sum[r][j], q[j], key, weight);
+      }
+    }
+    for (int r = 0; r < Rows; ++r) {
+      for (int j = 0; j < Vectors; ++j) S::store(scores + r * lanes + j * width, sum[r][j]);
+    }
+  }
+
+  template <class F>
+  static void score(const block_job& job, const scratch& s, const stripe_keys& keys) {
+    T* const scores = s.scores + keys.lane;
+    if constexpr (!F::reads_keys) {
+      for (int r = 0; r < keys.count; ++r) {
+        for (int j = 0; j < Vectors; ++j) S::store(scores + r * lanes + j * width, S::set(0));
+      }
+      return;
+    }
+    const T* const queries = s.queries + keys.lane;
+    int r = 0;
+    for (; r + rows <= keys.count; r += rows)
+      score_rows<F, rows>(keys.k_rows + r, queries, s.additive, job.width, scores + r * lanes);
+    if (sparse && r + S::micro_rows <= keys.count) {
+      score_rows<F, S::micro_rows>(keys.k_rows + r, queries, s.additive, job.width, scores + r * lanes);
+      r += S::micro_rows;
+    }
+    score_rest<F, S::micro_rows - 1>(keys.k_rows + r, keys.count - r, queries, s.additive, job.width, scores + r * lanes);
+  }
+
+  /// The last keys, fewer than a register block.
+  template <class F, int Most>
+  static void score_rest(const T* const* k_rows, int count, const T* queries, const T* additive, std::int64_t columns,
+                         T* scores) {
+    if (count == Most) {
+      score_rows<F, Most>(k_rows, queries, additive, columns, scores);
+    } else if constexpr (Most > 1) {
+      score_rest<F, Most - 1>(k_rows, count, queries, additive, columns, scores);
+    }
+  }
+
+  using score_function = void (*)(const block_job&, const scratch&, const stripe_keys&);
+  static constexpr score_function scores[] = {
+#define ATTEND_COMPATIBILITY(f) score<compatible::f<S>>,
+#include "kernels/functions.def"
+  };
+
+  /// Applies what is left of the scale, adds biases, and puts -inf where a lane does not see a key: a selection, so nothing an
+  /// excluded pair holds survives.
+  static void adjust(const block_job& job, const scratch& s, const stripe_keys& keys, bool masked) {
+    const auto for_each = [&](const auto& visit) __attribute__((always_inline)) {
+      for (int r = 0; r < keys.count; ++r) {
+        const int key = sparse ? keys.numbers[r] : r;
+        for (int lane = keys.lane; lane < keys.lane + Vectors * width; lane += width) {
+          T* const at = s.scores + r * lanes + lane;
+          S::store(at, visit(S::load(at), key, lane));
+        }
+      }
+    };
+    if (job.score_scale != 1) {
+      const V factor = S::set(static_cast<T>(job.score_scale));
+      for_each([&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
+    }
+    const auto add = [&](const T* bias) {
+      for_each([&](V score, int key, int lane)
+                   __attribute__((always_inline)) { return biased<S>(score, S::load(bias + key * lanes + lane)); });
+    };
+    if (job.has_bias) add(s.bias);
+    if (job.has_relative) add(s.relative);
+    if (!masked) return;
+    for_each([&](V score, int key, int lane) __attribute__((always_inline)) {
+      const typename S::Word* const words = s.bits + key / keys_per_word * lanes + lane;
+      return S::select_bit(words, key % keys_per_word, score, S::set(-infinity<T>));
+    });
+  }
+
+  /// Scores -> weights in place; m and l move on; `rescale` is what the sums so far shrink by. With `marked`, excluded pairs
+  /// become -inf instead of 0, so that careful sums of values can tell them from weights that underflowed.
+  template <template <class> class Normal, bool marked>
+  static void weigh_keys(const block_job& job, const scratch& s, const stripe_keys& keys, const sums& result, T* rescale) {
+    using normal_of = Normal<S>;
+    const V factor = S::set(static_cast<T>(job.weight_factor));
+    T* const own_scores = s.scores + keys.lane;
+    T* const maximum = result.maximum + keys.lane;
+    T* const denominator = result.denominator + keys.lane;
+    rescale += keys.lane;
+    V base[Vectors], l[Vectors];
+    for (int i = 0; i < Vectors; ++i) base[i] = l[i] = S::set(0);
+    if constexpr (normal_of::against_maximum) {
+      V m[Vectors];
+      for (int i = 0; i < Vectors; ++i) m[i] = S::load(maximum + i * width);
+      for (int r = 0; r < keys.count; ++r) {
+        for (int i = 0; i < Vectors; ++i) m[i] = S::max(S::load(own_scores + r * lanes + i * width), m[i]);
+      }
+      for (int i = 0; i < Vectors; ++i) {
+        base[i] = safe_maximum<S>(m[i]);
+        S::store(rescale + i * width, weight_of<S>(S::load(maximum + i * width) - base[i]));
+        S::store(maximum + i * width, m[i]);
+      }
+    }
+    for (int r = 0; r < keys.count; ++r) {
+      for (int i = 0; i < Vectors; ++i) {
+        T* const at = own_scores + r * lanes + i * width;
+        typename S::M excluded;
+        const V weight = weigh<S, Normal>(S::load(at), base[i], factor, excluded);
+        l[i] = l[i] + normal_of::share(weight, excluded);
+        S::store(at, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
+      }
+    }
+    for (int i = 0; i < Vectors; ++i) {
+      T* const at = denominator + i * width;
+      S::store(at, S::fma(S::load(at), S::load(rescale + i * width), l[i]));
+    }
+  }
+
+  using weigh_function = void (*)(const block_job&, const scratch&, const stripe_keys&, const sums&, T*);
+  template <bool marked>
+  static constexpr weigh_function weights[] = {
+#define ATTEND_NORMALIZER(f) weigh_keys<normal::f, marked>,
+#include "kernels/functions.def"
+  };
+
+  /// out[c][lane] = out[c][lane] * rescale[lane] + sum over keys of v_rows[key][c] * weights[key][lane], for `Columns` columns.
+  template <int Columns, bool marked>
+  [[gnu::always_inline]] static inline void value_columns(const T* const* v_rows, const T* weights, int count,
+                                                          std::int64_t column, const T* rescale, T* out) {
+    V sum[Columns][Vectors];
+    for (int c = 0; c < Columns; ++c) {
+      for (int j = 0; j < Vectors; ++j) sum[c][j] = S::set(0);
+    }
+    for (int r = 0; r < count; ++r, weights += lanes) {
+      const T* const v = v_rows[r] + column;
+      V w[Vectors];
+      for (int j = 0; j < Vectors; ++j) w[j] = S::load(weights + j * width);
+      for (int c = 0; c < Columns; ++c) {
+        const V value = S::set(v[c]);
+        for (int j = 0; j < Vectors; ++j) {
+          const V next = S::fma(value, w[j], sum[c][j]);
+          sum[c][j] = marked ? S::select(S::equal(w[j], S::set(-infinity<T>)), sum[c][j], next) : next;
+        }
+      }
+    }
+    for (int j = 0; j < Vectors; ++j) {
+      const V shrink = S::load(rescale + j * width);
+      for (int c = 0; c < Columns; ++c) {
+        T* const at = out + c * lanes + j * width;
+        S::store(at, S::fma(S::load(at), shrink, sum[c][j]));
+      }
+    }
+  }
+
+  template <bool marked>
+  static void values(const block_job& job, const scratch& s, const stripe_keys& keys, const T* rescale, T* out) {
+    const T* const own_weights = s.scores + keys.lane;
+    rescale += keys.lane;
+    out += keys.lane;
+    std::int64_t c = 0;
+    for (; c + rows <= job.value_width; c += rows)
+      value_columns<rows, marked>(keys.v_rows, own_weights, keys.count, c, rescale, out + c * lanes);
+    if (sparse && c + S::micro_rows <= job.value_width) {
+      value_columns<S::micro_rows, marked>(keys.v_rows, own_weights, keys.count, c, rescale, out + c * lanes);
+      c += S::micro_rows;
+    }
+    value_rest<S::micro_rows - 1, marked>(keys, own_weights, c, job.value_width - c, rescale, out + c * lanes);
+  }
+
+  /// The last columns, fewer than a register block.
+  template <int Most, bool marked>
+  static void value_rest(const stripe_keys& keys, const T* own_weights, std::int64_t column, std::int64_t columns,
+                         const T* rescale, T* out) {
+    if (columns == Most) {
+      value_columns<Most, marked>(keys.v_rows, own_weights, keys.count, column, rescale, out);
+    } else if constexpr (Most > 1) {
+      value_rest<Most - 1, marked>(keys, own_weights, column, columns, rescale, out);
+    }
+  }
+
+  static void scores_of(const block_job& job, const scratch& s, const stripe_keys& keys, bool masked) {
+    scores[static_cast<int>(job.compatibility)](job, s, keys);
+    adjust(job, s, keys, masked);
+  }
+
+  template <bool marked>
+  static void fold_keys(const block_job& job, const scratch& s, const stripe_keys& keys, bool masked, const sums& result,
+                        T* rescale) {
+    scores_of(job, s, keys, masked);
+    weights<marked>[static_cast<int>(job.normalizer)](job, s, keys, result, rescale);
+    values<marked>(job, s, keys, rescale, result.out);
+  }
+};

@@ -107,6 +107,7 @@ route choose_route(const problem& p) {
   r.chunks = (p.longest + k.chunk_keys - 1) / k.chunk_keys;
   r.scratch_bytes = k.scratch_bytes(r.shape);
   r.partial_bytes = k.partial_bytes(r.shape);
+  r.total_bytes = k.total_bytes(r.shape);
   if (r.blocks > 0 && r.blocks < enough_items && r.chunks > 1) {
     const std::int64_t fit = wave_bytes / (r.blocks * r.partial_bytes), needed = (enough_items + r.blocks - 1) / r.blocks;
     r.wave = std::min(r.chunks, std::max(fit, needed));
@@ -180,8 +181,8 @@ plan_facts facts_of(const problem& p, const route& r) {
   facts.lane_blocks = r.lane_blocks;
   facts.split_keys = r.wave > 0;
   facts.work_items = r.wave > 0 ? r.blocks * r.chunks : r.blocks;
-  facts.scratch_bytes_per_thread = r.scratch_bytes + (r.wave > 0 ? 0 : 2 * r.partial_bytes);
-  facts.shared_scratch_bytes = r.wave > 0 ? r.blocks * (r.wave + 1) * r.partial_bytes : 0;
+  facts.scratch_bytes_per_thread = r.scratch_bytes + (r.wave > 0 ? 0 : r.total_bytes + r.partial_bytes);
+  facts.shared_scratch_bytes = r.wave > 0 ? r.blocks * (r.wave * r.partial_bytes + r.total_bytes) : 0;
 
   // Sequences without lengths, offsets or prefixes of their own are alike, and so are all heads of a sequence.
   const bool alike = !p.lengths.data && !p.offset.data && !p.prefix.data;
@@ -207,7 +208,7 @@ plan_facts facts_of(const problem& p, const route& r) {
   facts.flops = 2 * pairs * static_cast<double>(terms + p.value_width);
   const double q_rows = static_cast<double>(p.batch.count * p.heads) * static_cast<double>(p.queries);
   const double k_rows = static_cast<double>(p.batch.count * p.kv_heads) * static_cast<double>(p.keys);
-  facts.bytes = (q_rows + k_rows) * static_cast<double>((p.width + p.value_width) * size_of(p.type));
+  facts.bytes = (q_rows + k_rows) * static_cast<double>((terms + p.value_width) * size_of(p.type));
   return facts;
 }
 

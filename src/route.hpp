@@ -18,7 +18,7 @@ struct route {
   std::int64_t blocks = 0;       // of the whole call
   std::int64_t chunks = 0;       // of the longest sequence
   std::int64_t wave = 0;         // chunks in flight per block where keys are split; 0 where a block folds its own chunks
-  std::int64_t scratch_bytes = 0, partial_bytes = 0;
+  std::int64_t scratch_bytes = 0, partial_bytes = 0, total_bytes = 0;
   const char* reason = "";
 };
 

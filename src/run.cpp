@@ -209,12 +209,17 @@ class runner {
     return {begin, end};
   }
 
+  /// A partial result becomes a total: nothing was lost yet.
+  void start_total(char* total) const {
+    std::memset(total + r_.partial_bytes, 0, static_cast<std::size_t>(r_.total_bytes - r_.partial_bytes));
+  }
+
   void whole_block(std::int64_t block) {
     const kernel& k = *r_.choice.entry;
     const block_place at = place_of(p_, r_, block);
-    char* const memory = thread_scratch(r_.scratch_bytes + 2 * r_.partial_bytes);
+    char* const memory = thread_scratch(r_.scratch_bytes + r_.total_bytes + r_.partial_bytes);
     char* const total = memory + r_.scratch_bytes;
-    char* const next = total + r_.partial_bytes;
+    char* const next = total + r_.total_bytes;
     const block_job job = job_of(at, r_.shape, memory);
     k.load(job);
     const lane_bounds bounds = bounds_of(job.lanes);
@@ -225,7 +230,10 @@ class runner {
       if (begin == end) continue;
       if (stopped()) return;
       k.chunk(job, begin, end, any ? next : total);
-      if (any) k.fold(job, total, next);
+      if (any)
+        k.fold(job, total, next);
+      else
+        start_total(total);
       any = true;
     }
     if (!any) k.chunk(job, 0, 0, total);
@@ -235,11 +243,12 @@ class runner {
   void split_keys() {
     const kernel& k = *r_.choice.entry;
     const std::int64_t slots = r_.wave + 1;  // a block's partials of one wave, and its total
-    call_scratch shared(r_.blocks * slots * r_.partial_bytes + r_.blocks * slots);
+    const std::int64_t block_bytes = r_.wave * r_.partial_bytes + r_.total_bytes;
+    call_scratch shared(r_.blocks * (block_bytes + slots));
     char* const partials = shared.data();
-    char* const filled = partials + r_.blocks * slots * r_.partial_bytes;  // one byte per slot
+    char* const filled = partials + r_.blocks * block_bytes;  // one byte per slot
     std::memset(filled, 0, static_cast<std::size_t>(r_.blocks * slots));
-    const auto slot = [&](std::int64_t block, std::int64_t n) { return partials + (block * slots + n) * r_.partial_bytes; };
+    const auto slot = [&](std::int64_t block, std::int64_t n) { return partials + block * block_bytes + n * r_.partial_bytes; };
 
     for (std::int64_t first = 0; first < r_.chunks; first += r_.wave) {
       const std::int64_t count = std::min(r_.wave, r_.chunks - first);
@@ -260,10 +269,12 @@ class runner {
         char* const total = slot(block, r_.wave);
         for (std::int64_t n = 0; n < count; ++n) {
           if (!filled[block * slots + n]) continue;
-          if (any)
+          if (any) {
             k.fold(job, total, slot(block, n));
-          else
+          } else {
             std::memcpy(total, slot(block, n), static_cast<std::size_t>(r_.partial_bytes));
+            start_total(total);
+          }
           any = 1;
         }
         if (!last) return;

@@ -111,7 +111,7 @@ cell_run neighbors(std::int64_t at, std::int64_t size, std::int64_t kernel, std:
   if (edge == border::clip)
     return {at - std::min(at / dilation, half) * dilation, at + std::min((size - 1 - at) / dilation, half) * dilation,
             dilation};
-  const std::int64_t remainder = at % dilation, members = (size - remainder + dilation - 1) / dilation;
+  const std::int64_t remainder = at % dilation, members = (size - remainder - 1) / dilation + 1;
   const std::int64_t first = remainder + std::clamp<std::int64_t>(at / dilation - half, 0, members - kernel) * dilation;
   return {first, first + (kernel - 1) * dilation, dilation};
 }

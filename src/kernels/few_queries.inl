@@ -18,6 +18,8 @@ struct few_queries {
   static constexpr std::int64_t chunk_keys = 4 * tile_keys;
   static constexpr int prefetch_keys = 16;
   static constexpr int value_keys = 16;  // keys whose values stay in L1 while every row meets them
+  static constexpr int sum_keys = 64;    // added up one by one; longer sums of equal numbers would drift too far
+  static_assert(tile_keys % sum_keys == 0 && sum_keys % value_keys == 0);
 
   static constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + width - 1) / width * width; }
 
@@ -54,6 +56,9 @@ struct few_queries {
   }
   static std::int64_t partial_bytes(const scratch_shape& shape) {
     return padded(rows * (padded_columns(shape.value_width) + 2) * static_cast<std::int64_t>(sizeof(T)));
+  }
+  static std::int64_t total_bytes(const scratch_shape& shape) {
+    return partial_bytes(shape) + (carries_rest<T> ? partial_bytes(shape) : 0);
   }
 
   static void load(const block_job& job) {
@@ -256,7 +261,7 @@ struct few_queries {
     std::int64_t first;    // column
   };
 
-  /// sums[r][0..Vectors x width) += weights[r][key] * v_rows[key] over `count` keys, beginning at 0 where they are the tile's first.
+  /// sums[r][0..Vectors x width) += weights[r][key] * v_rows[key] over `count` keys, beginning at 0 where they are the part's first.
   /// The last vector has `rest` columns, which V must not be read past.
   template <int Rows, int Vectors, bool marked, bool whole, bool asks>
   static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, int rest, bool first,
@@ -301,7 +306,7 @@ struct few_queries {
       const int units = r / S::few_value_rows * count;
       const pass_ahead next{v_rows + prefetch_keys + units / passes, units % passes, passes, part, column};
       value_columns<Rows, Vectors, marked, whole, asks>(v_rows, s.scores + r * tile_keys + begin, count, column, rest,
-                                                        begin == 0, s.tile_out + r * step + column, step, next);
+                                                        begin % sum_keys == 0, s.tile_out + r * step + column, step, next);
     };
     if (job.lanes.count == 1) {
       rest == width ? some_rows.template operator()<1, true, false>(0) : some_rows.template operator()<1, false, false>(0);
@@ -317,7 +322,7 @@ struct few_queries {
     }
   }
 
-  /// out[r] = out[r] * rescale[r] + the tile's weighted sum of values.
+  /// out[r] = out[r] * rescale[r] + the tile's weighted sum of values, by parts of sum_keys.
   template <bool marked>
   static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out) {
     const std::int64_t columns = padded_columns(job.value_width);
@@ -336,11 +341,13 @@ struct few_queries {
         column += 2 * width;
       }
       if (column < columns) value_rows<1, marked>(job, s, begin, some, column);
-    }
-    for (int r = 0; r < job.lanes.count; ++r) {
-      const V shrink = S::set(rescale[r]);
-      for (std::int64_t c = r * columns; c < (r + 1) * columns; c += width) {
-        S::store(out + c, S::fma(S::load(out + c), shrink, S::load(s.tile_out + c)));
+      const int end = begin + some;
+      if (end % sum_keys != 0 && end != count) continue;
+      for (int r = 0; r < job.lanes.count; ++r) {
+        const V shrink = S::set(end <= sum_keys ? rescale[r] : T{1});
+        for (std::int64_t c = r * columns; c < (r + 1) * columns; c += width) {
+          S::store(out + c, S::fma(S::load(out + c), shrink, S::load(s.tile_out + c)));
+        }
       }
     }
   }
@@ -382,21 +389,21 @@ struct few_queries {
     if (!S::all(S::equal(probe, probe))) fold_keys<true>(job, begin, end, result);
   }
 
-  static void fold(const block_job& job, partial_sums* into, const partial_sums* next) {
-    const sums a = sums_of(into, job.value_width), b = sums_of(const_cast<partial_sums*>(next), job.value_width);
+  static void fold(const block_job& job, partial_sums* total, const partial_sums* next) {
+    const sums a = sums_of(total, job.value_width), b = sums_of(const_cast<partial_sums*>(next), job.value_width);
+    const sums rest = sums_of(static_cast<char*>(total) + partial_bytes(shape_of(job)), job.value_width);
     const std::int64_t columns = padded_columns(job.value_width);
+    alignas(64) T own[width], other[width], m[width];
     for (int r = 0; r < job.lanes.count; ++r) {
       const V ma = S::set(a.maximum[r]), mb = S::set(b.maximum[r]);
-      const V m = S::max(ma, mb), base = safe_maximum<S>(m);
-      const V shrink_a = weight_of<S>(ma - base), shrink_b = weight_of<S>(mb - base);
-      alignas(64) T value[width];
-      S::store(value, m);
-      a.maximum[r] = value[0];
-      S::store(value, S::fma(S::set(a.denominator[r]), shrink_a, S::set(b.denominator[r]) * shrink_b));
-      a.denominator[r] = value[0];
-      for (std::int64_t c = r * columns; c < (r + 1) * columns; c += width) {
-        S::store(a.out + c, S::fma(S::load(a.out + c), shrink_a, S::load(b.out + c) * shrink_b));
-      }
+      const V larger = S::max(ma, mb), base = safe_maximum<S>(larger);
+      S::store(m, larger);
+      S::store(own, weight_of<S>(ma - base));
+      S::store(other, weight_of<S>(mb - base));
+      a.maximum[r] = m[0];
+      fold_elements(a.denominator + r, rest.denominator + r, b.denominator + r, 1, own, other, 1);
+      const std::int64_t row = r * columns;
+      fold_elements(a.out + row, rest.out + row, b.out + row, columns, own, other, width);
     }
   }
 
@@ -415,5 +422,6 @@ struct few_queries {
   }
 
   /// Weights are written by the forward kernel, whatever computed the sums.
-  static constexpr kernel row{rows, tile_keys, chunk_keys, scratch_bytes, partial_bytes, load, chunk, fold, finish, nullptr};
+  static constexpr kernel row{rows, tile_keys, chunk_keys, scratch_bytes, partial_bytes, total_bytes,
+                              load, chunk,     fold,       finish,        nullptr};
 };

@@ -46,6 +46,9 @@ struct forward : forward_block<S> {
   static std::int64_t partial_bytes(const scratch_shape& shape) {
     return padded((shape.value_width + 2) * lanes * static_cast<std::int64_t>(sizeof(T)));
   }
+  static std::int64_t total_bytes(const scratch_shape& shape) {
+    return partial_bytes(shape) + (carries_rest<T> ? partial_bytes(shape) : 0);
+  }
 
   static void load(const block_job& job) {
     if (job.compatibility == compatibility_index::none) return;
@@ -163,19 +166,19 @@ struct forward : forward_block<S> {
     if (!S::all(S::equal(probe, probe))) fold_keys<true>(job, begin, end, result);
   }
 
-  static void fold(const block_job& job, partial_sums* into, const partial_sums* next) {
-    const sums a = sums_of(into, job.value_width), b = sums_of(const_cast<partial_sums*>(next), job.value_width);
+  static void fold(const block_job& job, partial_sums* total, const partial_sums* next) {
+    const sums a = sums_of(total, job.value_width), b = sums_of(const_cast<partial_sums*>(next), job.value_width);
+    const sums rest = sums_of(static_cast<char*>(total) + partial_bytes(shape_of(job)), job.value_width);
+    alignas(64) T own[lanes], other[lanes];
     for (int j = 0; j < lanes; j += width) {
       const V ma = S::load(a.maximum + j), mb = S::load(b.maximum + j);
       const V m = S::max(ma, mb), base = safe_maximum<S>(m);
-      const V shrink_a = weight_of<S>(ma - base), shrink_b = weight_of<S>(mb - base);
+      S::store(own + j, weight_of<S>(ma - base));
+      S::store(other + j, weight_of<S>(mb - base));
       S::store(a.maximum + j, m);
-      S::store(a.denominator + j, S::fma(S::load(a.denominator + j), shrink_a, S::load(b.denominator + j) * shrink_b));
-      for (std::int64_t c = 0; c < job.value_width; ++c) {
-        T* const at = a.out + c * lanes + j;
-        S::store(at, S::fma(S::load(at), shrink_a, S::load(b.out + c * lanes + j) * shrink_b));
-      }
     }
+    fold_elements(a.denominator, rest.denominator, b.denominator, lanes, own, other, lanes);
+    fold_elements(a.out, rest.out, b.out, job.value_width * lanes, own, other, lanes);
   }
 
   static void finish(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
@@ -234,5 +237,6 @@ struct forward : forward_block<S> {
     }
   }
 
-  static constexpr kernel row{lanes, tile_keys, chunk_keys, scratch_bytes, partial_bytes, load, chunk, fold, finish, weights};
+  static constexpr kernel row{lanes, tile_keys, chunk_keys, scratch_bytes, partial_bytes, total_bytes,
+                              load,  chunk,     fold,       finish,        weights};
 };

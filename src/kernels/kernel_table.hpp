@@ -95,7 +95,8 @@ struct scratch_shape {
   bool pack_k, pack_v, has_bias, has_relative, additive;
 };
 
-/// A partial result over some keys: sums O, maximum m and denominator l per lane, laid out by the kernel that made it.
+/// A partial result over some keys: sums O, maximum m and denominator l per lane, laid out by the kernel that made it. The total
+/// of a block begins like one; what it carries behind that starts as zeros.
 using partial_sums = void;
 
 /// One kernel: its tile sizes, its memory and its entry points travel together.
@@ -105,12 +106,13 @@ struct kernel {
   std::int64_t chunk_keys;  // keys folded into one partial; a multiple of tile_keys
   std::int64_t (*scratch_bytes)(const scratch_shape& shape);
   std::int64_t (*partial_bytes)(const scratch_shape& shape);
+  std::int64_t (*total_bytes)(const scratch_shape& shape);
   /// Brings the queries of a block into scratch; once per block.
   void (*load)(const block_job& job);
   /// partial <- the keys [begin, end) of one chunk; begin is a multiple of tile_keys.
   void (*chunk)(const block_job& job, std::int64_t begin, std::int64_t end, partial_sums* result);
-  /// into <- into + next, in key order.
-  void (*fold)(const block_job& job, partial_sums* into, const partial_sums* next);
+  /// total <- total + next, in key order.
+  void (*fold)(const block_job& job, partial_sums* total, const partial_sums* next);
   /// Rows of out; and per lane the maximum score and the denominator as doubles (-inf and 0 for an empty row).
   void (*finish)(const block_job& job, const partial_sums* result, double* maximum, double* denominator);
   /// Rows of weights for keys [begin, end), from the row's final maximum and denominator.

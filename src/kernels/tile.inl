@@ -247,6 +247,30 @@ static void load_additive(const block_job& job, std::int64_t padded_width, T* to
   for (std::int64_t d = job.width; d < padded_width; ++d) to[d] = 0;
 }
 
+// A call over a million keys folds a thousand chunks. Rounded to float32 each time, equal values would drift by more than the
+// contract allows, so totals of float32 carry what their elements lost: a second array behind those of a partial result.
+template <class T>
+inline constexpr bool carries_rest = sizeof(T) == sizeof(float);
+
+/// total[i] = total[i] * own + next[i] * other, for own[i % period] and other[i % period].
+template <class T>
+static void fold_elements(T* total, T* rest, const T* next, std::int64_t count, const T* own, const T* other, int period) {
+  for (std::int64_t i = 0; i < count; i += period) {
+    for (int j = 0; j < period; ++j) {
+      if constexpr (carries_rest<T>) {
+        const double exact =
+            (static_cast<double>(total[i + j]) + static_cast<double>(rest[i + j])) * static_cast<double>(own[j]) +
+            static_cast<double>(next[i + j]) * static_cast<double>(other[j]);
+        total[i + j] = static_cast<T>(exact);
+        const double lost = exact - static_cast<double>(total[i + j]);
+        rest[i + j] = lost * 0 == 0 ? static_cast<T>(lost) : T{0};  // nothing beside infinities and NaN
+      } else {
+        total[i + j] = total[i + j] * own[j] + next[i + j] * other[j];
+      }
+    }
+  }
+}
+
 static inline std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Hands out aligned pieces of one block of memory; with no memory it only measures.

@@ -58,7 +58,7 @@ SETTLE_SECONDS = 0.02
 def measure(case: Case, contenders: list, threads: int, rounds: int, sample_seconds: float) -> dict:
     """All rounds of one case."""
     inputs = Inputs.random(case)
-    calls = {one.name: one.calls(inputs) for one in contenders}
+    calls = {one.name: made for one in contenders if (made := one.calls(inputs))}
     errors = {name: worst_error(inputs, made) for name, made in calls.items()}
     calls = {name: made for name, made in calls.items() if errors[name] <= 1}
     # The comparison was the first warm-up; the second says how many calls make a sample that the clock resolves.

@@ -32,15 +32,29 @@ void describe_options(CLI::App& app, option_arguments& into) {
   app.add_flag("--causal", into.causal, "Keys up to the query's position alone")->group(group);
   option("--window", into.window, "L,R", "Keys from position - L to position + R; a side may be none (default: all keys)");
   option("--query-offset", into.query_offset, "N",
-         "Position of query 0 among the keys, needed with --causal or --window where L is not S: upper_left, lower_right, a "
-         "number, or one per batch (a,b,.. or a tensor)");
+         "Position of query 0 among the keys, needed with --causal, --window or --relative without a grid where L is not S: "
+         "upper_left, lower_right, a number, or one per batch (a,b,.. or a tensor)");
   option("--prefix", into.prefix, "N",
          "Keys before N are visible beside what causal and window allow; one number, or one per batch (a,b,.. or a tensor)");
   option("--key-lengths", into.key_lengths, "a,b,..",
          "Keys from this length on are excluded; one number, or one per batch (a,b,.. or a tensor)");
+  option("--grid", into.grid, "R,C", "Queries and keys are the cells of a grid of R rows and C columns, row by row");
+  option("--neighborhood", into.neighborhood, "N|R,C",
+         "Keys in a kernel of so many cells around the query's own, odd numbers; with --grid");
+  option("--dilation", into.dilation, "N|R,C", "Steps from one cell of the kernel to the next (default 1)");
+  option("--border", into.border, "clip|shift",
+         "Where the kernel reaches over the edge: fewer cells (default), or it moves inside");
   option("--mask", into.mask, "NAME", "Booleans, true = attend: a tensor of IN, or the path of a .npy");
   option("--bias", into.bias, "NAME", "Numbers added to the scores: a tensor of IN, or the path of a .npy");
-  option("--scale", into.scale, "X", "Factor of the scores (default 1/sqrt(E))");
+  option("--relative", into.relative, "NAME",
+         "A table added to the scores by offset: (H or 1, 2R+1), or with --grid (H or 1, 2R+1, 2C+1); a tensor of IN, or the "
+         "path of a .npy");
+  option("--scale", into.scale, "X", "Factor of the scores (default 1/sqrt(E) for dot, else 1)");
+  option("--compatibility", into.compatibility, "F",
+         "How a query and a key become a score: dot (default), cosine, l1, none, gaussian:SIGMA, or additive:NAME with weights "
+         "(E), a tensor of IN or the path of a .npy");
+  option("--normalizer", into.normalizer, "NAME",
+         "How the scores of a row become weights: softmax (default), mean, sum, sigmoid, relu2, abs");
   option("--layout", into.layout, "bhld|blhd", "Order of the axes: heads before length (default), or length before heads");
   app.add_flag("--reproducible", into.reproducible, "One kernel for every number of queries")->group(group);
   option("--threads", into.threads, "N",

@@ -24,7 +24,8 @@ struct input_arguments {
 /// The options of a call. Values stay text here; `call.cpp` gives them meaning, with messages of one kind.
 struct option_arguments {
   bool causal = false;
-  std::optional<std::string> window, query_offset, prefix, key_lengths, mask, bias, scale, layout, threads;
+  std::optional<std::string> window, query_offset, prefix, key_lengths, grid, neighborhood, dilation, border, mask, bias,
+      relative, scale, compatibility, normalizer, layout, threads;
   bool reproducible = false;
 };
 

@@ -30,6 +30,7 @@ std::optional<Number> parse_number(const std::string& text) {
 
 /// The option of the command line for an argument of the library: --key-lengths for key_lengths.
 std::string option_of(std::string argument) {
+  if (argument == "additive") return "--compatibility additive";
   std::replace(argument.begin(), argument.end(), '_', '-');
   return "--" + argument;
 }
@@ -47,6 +48,54 @@ window parse_window(const std::string& text) {
     return value;
   };
   return {side(sides[0]), side(sides[1])};
+}
+
+/// Two sizes R,C, or one for both where `one` allows it.
+grid_size parse_sizes(const std::string& option, const std::string& text, bool one) {
+  const auto sizes = parse_integers(text);
+  if (sizes && sizes->size() == 2) return {(*sizes)[0], (*sizes)[1]};
+  if (sizes && sizes->size() == 1 && one) return sizes->front();
+  refuse(option, one ? "a whole number N, or two R,C" : "two whole numbers R,C", in_quotes(text));
+}
+
+normalizer parse_normalizer(const std::string& text) {
+  for (const normalizer kind :
+       {normalizer::softmax, normalizer::mean, normalizer::sum, normalizer::sigmoid, normalizer::relu2, normalizer::abs}) {
+    if (text == name_of(kind)) return kind;
+  }
+  refuse("--normalizer", "softmax, mean, sum, sigmoid, relu2 or abs", in_quotes(text));
+}
+
+neighborhood parse_neighborhood(const option_arguments& from) {
+  neighborhood near;
+  if (!from.neighborhood) {
+    if (from.dilation) refuse("--dilation", "--neighborhood beside it", "none");
+    if (from.border) refuse("--border", "--neighborhood beside it", "none");
+    return near;
+  }
+  near.kernel = parse_sizes("--neighborhood", *from.neighborhood, true);
+  if (from.dilation) near.dilation = parse_sizes("--dilation", *from.dilation, true);
+  if (from.border == "shift") {
+    near.border = border::shift;
+  } else if (from.border && *from.border != "clip") {
+    refuse("--border", "clip or shift", in_quotes(*from.border));
+  }
+  return near;
+}
+
+compatibility parse_compatibility(const std::string& text, inputs& tensors) {
+  for (const compatibility& f : {compatibility::dot, compatibility::cosine, compatibility::l1, compatibility::none}) {
+    if (text == name_of(f.kind)) return f;
+  }
+  const std::size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon), of = colon == std::string::npos ? "" : text.substr(colon + 1);
+  if (kind == "gaussian" && !of.empty()) {
+    const auto sigma = parse_number<double>(of);
+    if (!sigma) refuse("--compatibility", "gaussian:SIGMA with a number", in_quotes(text));
+    return gaussian(*sigma);
+  }
+  if (kind == "additive" && !of.empty()) return additive(tensors.find("additive", of).view());
+  refuse("--compatibility", "dot, cosine, l1, none, gaussian:SIGMA or additive:NAME", in_quotes(text));
 }
 
 }  // namespace
@@ -176,8 +225,13 @@ call_options::call_options(const option_arguments& from, inputs& tensors) {
   }
   if (from.prefix) how_.prefix = integers<batch_integers>("prefix", *from.prefix, tensors);
   if (from.key_lengths) how_.key_lengths = integers<batch_integers>("key_lengths", *from.key_lengths, tensors);
+  if (from.grid) how_.grid = parse_sizes("--grid", *from.grid, false);
+  how_.neighborhood = parse_neighborhood(from);
   if (from.mask) how_.mask = tensors.find("mask", *from.mask).view();
   if (from.bias) how_.bias = tensors.find("bias", *from.bias).view();
+  if (from.relative) how_.relative = tensors.find("relative", *from.relative).view();
+  if (from.compatibility) how_.compatibility = parse_compatibility(*from.compatibility, tensors);
+  if (from.normalizer) how_.normalizer = parse_normalizer(*from.normalizer);
   if (from.scale) {
     how_.scale = parse_number<double>(*from.scale);
     if (!how_.scale || !std::isfinite(*how_.scale)) refuse("--scale", "a finite number", in_quotes(*from.scale));

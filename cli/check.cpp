@@ -99,24 +99,25 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Pairs of a query and a key that the options allow. Where a query and its keys have no columns every score is 0, so that a row's sum of
-/// exponentials is its number of keys. A bias is taken to exclude nothing.
-double allowed_pairs(const array_view& q, const array_view& k, const array_view& v, options how) {
-  static constexpr double nothing = 0;
-  const auto narrow = [](array_view x) {
-    x.shape[x.shape.rank() - 1] = 0;
-    for (int axis = 0; axis < x.strides.rank(); ++axis) x.strides[axis] = 0;
-    x.type = dtype::f64;
-    x.data = &nothing;
-    return x;
-  };
-  how.bias = {};
-  how.scale = 1.0;
-  const array_view no_q = narrow(q), no_k = narrow(k), no_v = narrow(v);
-  const reference::result counted = reference::attention(no_q, no_k, no_v, how);
+/// Pairs of a query and a key that the options allow: where every score is 0, a row's sum of exponentials is its number of
+/// keys. Biases and tables are taken to exclude nothing.
+double allowed_pairs(const array_view& q, const array_view& k, array_view v, options how) {
+  v.shape[v.shape.rank() - 1] = 0;
+  how.bias = how.relative = {};
+  how.compatibility = compatibility::none;
+  how.normalizer = normalizer::softmax;
+  const reference::result counted = reference::attention(q, k, v, how);
   double pairs = 0;
   for (const double lse : counted.lse) pairs += std::round(std::exp(lse));
   return pairs;
+}
+
+/// Operations that no kernel can do without: a pair takes a multiply-add per column of v and, where its score depends on q and
+/// k, at least one per column of these.
+double least_flops(const array_view& q, const array_view& k, const array_view& v, const options& how) {
+  const bool scored = how.compatibility.kind != compatibility_kind::none;
+  const std::int64_t width = (scored ? q.shape[q.shape.rank() - 1] : 0) + v.shape[v.shape.rank() - 1];
+  return 2 * static_cast<double>(width) * allowed_pairs(q, k, v, how);
 }
 
 template <class T>
@@ -127,8 +128,7 @@ timing measure(const array_view& q, const array_view& k, const array_view& v, co
   constexpr double round_seconds = 0.06;
   timing found;
   const options& how = call.how();
-  const double widths = static_cast<double>(q.shape[q.shape.rank() - 1] + v.shape[v.shape.rank() - 1]);
-  found.flops = 2 * widths * allowed_pairs(q, k, v, how);
+  found.flops = least_flops(q, k, v, how);
   found.bytes = make_plan({.type = q.type, .q = q.shape, .k = k.shape, .v = v.shape}, how).facts().bytes;
   found.limits = roofline::measure(q.type, call.threads());
 
@@ -175,6 +175,8 @@ nlohmann::ordered_json facts_of(const subject& of, const extents& out, const com
           {"out", to_json(out)},
           {"kernel", route.kernel},
           {"instruction_set", name_of(route.set)},
+          {"compatibility", name_of(route.compatibility)},
+          {"normalizer", name_of(route.normalizer)},
           {"passed", found.over == 0},
           {"elements", found.elements},
           {"elements_over_bound", found.over},
@@ -204,7 +206,8 @@ void add(nlohmann::ordered_json& facts, const timing& time) {
 
 void print_text(const subject& of, const extents& out, const comparison& found, const plan_facts& route) {
   std::cout << of.input << ": " << name_of(of.q.type) << ", q " << of.q.shape.to_string() << ", k " << of.k.shape.to_string()
-            << ", v " << of.v.shape.to_string() << "; kernel " << route.kernel << " on " << name_of(route.set) << '\n';
+            << ", v " << of.v.shape.to_string() << "; " << name_of(route.normalizer) << " of " << name_of(route.compatibility)
+            << "; kernel " << route.kernel << " on " << name_of(route.set) << '\n';
   if (found.elements == 0) {
     std::cout << "no elements: nothing to compare\n";
     return;

@@ -62,6 +62,8 @@ nlohmann::ordered_json numbers_of(const plan_facts& facts) {
           {"kernel", facts.kernel},
           {"reason", facts.reason},
           {"instruction_set", name_of(facts.set)},
+          {"compatibility", name_of(facts.compatibility)},
+          {"normalizer", name_of(facts.normalizer)},
           {"dtype", name_of(facts.type)},
           {"batch", facts.batch},
           {"heads", facts.heads},

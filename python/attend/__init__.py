@@ -11,13 +11,16 @@ TypeError for types, with a message "argument: expected ..., got ...". Calls rel
 """
 
 from attend import _core
+from attend._compatibility import additive, gaussian
 from attend._results import OutLse, OutLseWeights, OutWeights
 
 __all__ = [
     "OutLse",
     "OutLseWeights",
     "OutWeights",
+    "additive",
     "attention",
+    "gaussian",
     "info",
     "plan",
     "scaled_dot_product_attention",
@@ -28,9 +31,12 @@ __version__ = _core.version()
 
 
 def attention(q, k, v, *, mask=None, bias=None, causal=False, window=None, query_offset=None, prefix=None,
-              key_lengths=None, scale=None, layout="bhld", out=None, return_lse=False, return_weights=False,
+              key_lengths=None, grid=None, neighborhood=None, dilation=1, border="clip", relative=None, scale=None,
+              compatibility="dot", normalizer="softmax", layout="bhld", out=None, return_lse=False, return_weights=False,
               reproducible=False, threads=None):
-    """Exact attention: ``out[i] = sum_j softmax_j(scale * q[i] . k[j] + bias[i, j]) v[j]`` over the keys that are allowed.
+    """Exact attention: ``out[i] = sum_j w[i, j] v[j]`` over the keys that are allowed; by default softmax attention.
+
+    The weights are ``w[i] = normalizer(s[i])``, the scores ``s[i, j] = scale * compatibility(q[i], k[j]) + bias[i, j]``.
 
     q is (..., H, L, E), k (..., Hk, S, E), v (..., Hk, S, Ev), all float32 or all float64; the result is (..., H, L, Ev).
     Rank 2 is (L, E), rank 3 (H, L, E); further leading axes are batch axes and broadcast. H is a multiple of Hk, and query
@@ -41,13 +47,27 @@ def attention(q, k, v, *, mask=None, bias=None, causal=False, window=None, query
     causal: key j is allowed where ``j <= i + query_offset``.
     window: (left, right), keys from ``i + query_offset - left`` to ``i + query_offset + right``, both included; None = no bound.
     query_offset: position of query 0 among the keys: an integer, one per batch, "upper_left" (0) or "lower_right"
-        (``length - L``). Needed where positions are compared (causal, window) and L differs from S.
+        (``length - L``). Needed where positions are compared (causal, window, relative without a grid) and L differs from S.
     prefix: keys ``j < prefix`` are allowed beside what causal and window allow; one integer or one per batch.
     key_lengths: keys ``j >= length`` are excluded and never read; one integer or one per batch.
-    scale: any finite number; default ``1 / sqrt(E)``.
+    grid: (rows, columns) with ``rows * columns = L = S``: queries and keys are the cells of a grid, row by row.
+    neighborhood: size of a kernel in cells, odd, n or (rows, columns): each query sees the cells of the kernel around its own.
+        Needs a grid.
+    dilation: steps from one cell of the kernel to the next, n or (rows, columns).
+    border: where the kernel reaches over the edge of the grid, "clip" leaves cells out and "shift" moves it inside, among the
+        cells with the same remainder by the dilation, where it has to fit.
+    relative: a table of numbers added to the scores by where the key stands from the query, of q's dtype or float32: (H or 1,
+        2R+1) by ``j - (i + query_offset)``, or with a grid (H or 1, 2R+1, 2C+1) by rows and columns. Offsets beyond the table
+        take its edge; -inf excludes. It is never expanded to (L, S).
+    scale: any finite number; default ``1 / sqrt(E)`` for "dot", 1 for every other compatibility.
+    compatibility: "dot" ``q . k``, "cosine" ``q . k / (|q| |k|)`` (0 for a zero vector), "l1" ``-sum_d |q[d] - k[d]|``,
+        "none" 0, `attend.gaussian` (sigma) or `attend.additive` (w).
+    normalizer: "softmax" ``exp(s) / sum exp(s)``, "mean" ``s / N`` for N allowed keys, "sum" ``s``, "sigmoid"
+        ``1 / (1 + exp(-s))``, "relu2" ``max(s, 0)**2 / sum max(s, 0)**2``, "abs" ``s / sum |s|``; the last two are 0 where
+        their sum is 0.
     layout: "bhld", or "blhd" for (..., L, H, E) in and out.
     out: a writable array that overlaps no input; it is written in place and returned.
-    return_lse: also the natural logarithm of each row's sum, (..., H, L), of q's dtype.
+    return_lse: also the natural logarithm of each row's sum, (..., H, L), of q's dtype. Of softmax alone.
     return_weights: also the weights, (..., H, L, S), of q's dtype.
     reproducible: one kernel for every L, so that a row depends on its own query, keys and options alone: prefill in pieces
         then gives the bits of prefill at once.
@@ -60,7 +80,8 @@ def attention(q, k, v, *, mask=None, bias=None, causal=False, window=None, query
     and ValueError for tensors that require a gradient.
     """
     return _core.attention(
-        q, k, v, (mask, bias, causal, window, query_offset, prefix, key_lengths, scale, layout, reproducible, threads),
+        q, k, v, (mask, bias, causal, window, query_offset, prefix, key_lengths, grid, neighborhood, dilation, border, relative,
+                  scale, compatibility, normalizer, layout, reproducible, threads),
         (out, return_lse, return_weights))
 
 
@@ -84,18 +105,20 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 
 def plan(q_shape, k_shape, v_shape, dtype, *, mask=None, bias=None, causal=False, window=None, query_offset=None,
-         prefix=None, key_lengths=None, scale=None, layout="bhld", reproducible=False):
+         prefix=None, key_lengths=None, grid=None, neighborhood=None, dilation=1, border="clip", relative=None, scale=None,
+         compatibility="dot", normalizer="softmax", layout="bhld", reproducible=False):
     """What `attention` would run for these shapes, and why, as a dict; nothing is computed.
 
     dtype: a name, a NumPy dtype or a torch dtype. The options are those of `attention`.
 
-    Keys: kernel, isa and reason say what was chosen; tiles_skipped, tiles_full and tiles_partial count tiles of scores, of
-    `lanes` rows by `tile_keys` keys; flops count a multiply-add as two, over the tiles that are not skipped; bytes are those
-    of q, k, v read once and out written once; text is all of it as text.
+    Keys: kernel, isa and reason say what was chosen, compatibility and normalizer what makes the weights; tiles_skipped,
+    tiles_full and tiles_partial count tiles of scores, of `lanes` rows by `tile_keys` keys; flops count a multiply-add as two,
+    over the tiles that are not skipped; bytes are those of q, k, v read once and out written once; text is all of it as text.
     """
     return _core.plan(
         q_shape, k_shape, v_shape, _dtype_name(dtype),
-        (mask, bias, causal, window, query_offset, prefix, key_lengths, scale, layout, reproducible, None))
+        (mask, bias, causal, window, query_offset, prefix, key_lengths, grid, neighborhood, dilation, border, relative, scale,
+         compatibility, normalizer, layout, reproducible, None))
 
 
 def info():

@@ -2,6 +2,7 @@ from typing import Any, Literal, Protocol, Sequence, SupportsFloat, SupportsInde
 
 from typing_extensions import Unpack
 
+from attend._compatibility import additive as additive, gaussian as gaussian
 from attend._results import OutLse as OutLse, OutLseWeights as OutLseWeights, OutWeights as OutWeights
 
 __version__: str
@@ -16,6 +17,7 @@ _ArrayT = TypeVar("_ArrayT", bound=_Array)
 _OutT = TypeVar("_OutT", bound=_Array)
 _Integers = SupportsIndex | Sequence[int] | _Array
 _Side = SupportsIndex | None
+_Pair = tuple[SupportsIndex, SupportsIndex] | list[SupportsIndex]
 
 class _Positions(TypedDict, total=False):
     mask: _Array | None
@@ -25,7 +27,14 @@ class _Positions(TypedDict, total=False):
     query_offset: _Integers | Literal["upper_left", "lower_right"] | None
     prefix: _Integers | None
     key_lengths: _Integers | None
+    grid: _Pair | None
+    neighborhood: SupportsIndex | _Pair | None
+    dilation: SupportsIndex | _Pair
+    border: Literal["clip", "shift"]
+    relative: _Array | None
     scale: SupportsFloat | SupportsIndex | None
+    compatibility: Literal["dot", "cosine", "l1", "none"] | gaussian | additive
+    normalizer: Literal["softmax", "mean", "sum", "sigmoid", "relu2", "abs"]
     layout: Literal["bhld", "blhd"]
     reproducible: bool
 

@@ -1,29 +1,20 @@
 #include "arguments.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 
+#include "form.hpp"
 #include "python_objects.hpp"
 
 namespace attend::python {
 namespace {
 
-[[noreturn]] void refuse_type(std::string_view name, const std::string& expected, nb::handle got) {
-  throw argument_error(std::string(name), expected, type_text(got), argument_error::kind::type);
-}
-
-[[noreturn]] void refuse_value(std::string_view name, const std::string& expected, nb::handle got) {
-  throw argument_error(std::string(name), expected, short_repr(got));
-}
-
 bool is_bool(nb::handle value) {
   static constexpr std::string_view numpy_names[] = {"numpy.bool", "numpy.bool_"};
   return PyBool_Check(value.ptr()) || std::ranges::find(numpy_names, Py_TYPE(value.ptr())->tp_name) != std::end(numpy_names);
 }
-
-/// Whether Python itself would take it as an integer: booleans could, and are refused.
-bool is_integer(nb::handle value) { return !is_bool(value) && PyIndex_Check(value.ptr()); }
 
 /// An integer as it is, or the nearest that fits 64 bits and the direction in which it did not fit.
 std::int64_t saturate(nb::handle value, int& overflow) {
@@ -48,7 +39,6 @@ std::optional<std::int64_t> read_side(nb::handle value) {
 }
 
 window read_window(nb::handle value) {
-  if (value.is_none()) return {};
   if (!PyTuple_Check(value.ptr()) && !PyList_Check(value.ptr())) refuse_type("window", "a pair (left, right)", value);
   if (nb::len(value) != 2) refuse_value("window", "a pair (left, right)", value);
   return {read_side(nb::object(value[0])), read_side(nb::object(value[1]))};
@@ -75,6 +65,16 @@ nb::object as_array(nb::handle list, std::string_view name) {
 
 }  // namespace
 
+void refuse_type(std::string_view name, const std::string& expected, nb::handle got) {
+  throw argument_error(std::string(name), expected, type_text(got), argument_error::kind::type);
+}
+
+void refuse_value(std::string_view name, const std::string& expected, nb::handle got) {
+  throw argument_error(std::string(name), expected, short_repr(got));
+}
+
+bool is_integer(nb::handle value) { return !is_bool(value) && PyIndex_Check(value.ptr()); }
+
 bool read_flag(nb::handle value, std::string_view name) {
   if (value.ptr() == Py_True) return true;
   if (value.ptr() == Py_False) return false;
@@ -97,6 +97,13 @@ std::optional<double> read_number(nb::handle value, std::string_view name) {
     refuse_value(name, "a number that float64 can hold", value);
   }
   return result;
+}
+
+double read_positive(nb::handle value, std::string_view name) {
+  const std::optional<double> number = read_number(value, name);
+  if (!number) refuse_type(name, "a number", value);
+  if (!(*number > 0) || !std::isfinite(*number)) refuse_value(name, "a finite number above 0", value);
+  return *number;
 }
 
 std::int64_t read_integer(nb::handle value, std::string_view name) {
@@ -129,21 +136,29 @@ extents read_shape(nb::handle value, std::string_view name) {
 }
 
 option_arguments::option_arguments(const nb::tuple& packed) {
-  nb::handle* const fields[] = {&mask,        &bias,  &causal, &window,       &query_offset, &prefix,
-                                &key_lengths, &scale, &layout, &reproducible, &threads};
+  nb::handle* const fields[] = {&mask,        &bias,          &causal,       &window,   &query_offset, &prefix,
+                                &key_lengths, &grid,          &neighborhood, &dilation, &border,       &relative,
+                                &scale,       &compatibility, &normalizer,   &layout,   &reproducible, &threads};
   if (packed.size() != std::size(fields))
     throw std::logic_error("attend._core: the packed options are not those of this build");
   for (std::size_t n = 0; n < std::size(fields); ++n) *fields[n] = packed[n];
 }
 
 call_options::call_options(const option_arguments& arguments) {
+  // What is not given keeps its default untouched: a tiny call takes little longer than reading its arguments.
   how.causal = read_flag(arguments.causal, "causal");
-  how.window = read_window(arguments.window);
-  how.query_offset = position(arguments.query_offset);
-  how.prefix = per_batch(arguments.prefix, "prefix", prefix_);
-  how.key_lengths = per_batch(arguments.key_lengths, "key_lengths", key_lengths_);
-  how.scale = read_number(arguments.scale, "scale");
-  how.layout = read_layout(arguments.layout);
+  if (!arguments.window.is_none()) how.window = read_window(arguments.window);
+  if (!arguments.query_offset.is_none()) how.query_offset = position(arguments.query_offset);
+  if (!arguments.prefix.is_none()) how.prefix = per_batch(arguments.prefix, "prefix", prefix_);
+  if (!arguments.key_lengths.is_none()) how.key_lengths = per_batch(arguments.key_lengths, "key_lengths", key_lengths_);
+  if (!arguments.grid.is_none()) how.grid = read_grid(arguments.grid);
+  const bool next_cells = arguments.dilation.is(known().one) && arguments.border.is(known().clip);
+  if (!arguments.neighborhood.is_none() || !next_cells)
+    how.neighborhood = read_neighborhood(arguments.neighborhood, arguments.dilation, arguments.border);
+  if (!arguments.scale.is_none()) how.scale = read_number(arguments.scale, "scale");
+  if (!arguments.compatibility.is(known().dot)) how.compatibility = read_compatibility(arguments.compatibility, additive_);
+  if (!arguments.normalizer.is(known().softmax)) how.normalizer = read_normalizer(arguments.normalizer);
+  if (!arguments.layout.is(known().bhld)) how.layout = read_layout(arguments.layout);
   how.reproducible = read_flag(arguments.reproducible, "reproducible");
   if (!arguments.threads.is_none()) how.threads = read_thread_count(arguments.threads);
   if (!arguments.mask.is_none()) {
@@ -155,6 +170,11 @@ call_options::call_options(const option_arguments& arguments) {
     bias_.emplace(arguments.bias, "bias");
     bias_->require_floating();
     how.bias = bias_->view();
+  }
+  if (!arguments.relative.is_none()) {
+    relative_.emplace(arguments.relative, "relative");
+    relative_->require_floating();
+    how.relative = relative_->view();
   }
 }
 
@@ -168,7 +188,6 @@ void call_options::set_mask_or_bias(nb::handle object, std::string_view name) {
 }
 
 batch_integers call_options::per_batch(nb::handle value, std::string_view name, tensor<std::int64_t>& storage) {
-  if (value.is_none()) return {};
   if (PyLong_CheckExact(value.ptr())) return read_integer(value, name);
   nb::object made;
   if (PyList_Check(value.ptr()) || PyTuple_Check(value.ptr())) value = made = as_array(value, name);
@@ -188,7 +207,6 @@ query_position call_options::position(nb::handle value) {
     refuse_value("query_offset", "an integer, one per batch, 'upper_left' or 'lower_right'", value);
   }
   const batch_integers given = per_batch(value, "query_offset", query_offset_);
-  if (!given.given()) return {};
   return given.is_array() ? query_position(given.values()) : query_position(given.value());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "arrays.hpp"
@@ -12,7 +13,9 @@ namespace attend::python {
 struct option_arguments {
   explicit option_arguments(const nb::tuple& packed);
 
-  nb::handle mask, bias, causal, window, query_offset, prefix, key_lengths, scale, layout, reproducible, threads;
+  nb::handle mask, bias, causal, window, query_offset, prefix, key_lengths;
+  nb::handle grid, neighborhood, dilation, border, relative;
+  nb::handle scale, compatibility, normalizer, layout, reproducible, threads;
 };
 
 /// `options`, and what its views look at. Lives for as long as the call.
@@ -32,9 +35,13 @@ class call_options {
   batch_integers per_batch(nb::handle value, std::string_view name, tensor<std::int64_t>& storage);
   query_position position(nb::handle value);
 
-  std::optional<borrowed_array> mask_, bias_;
+  std::optional<borrowed_array> mask_, bias_, relative_, additive_;
   tensor<std::int64_t> query_offset_, prefix_, key_lengths_;
 };
+
+/// Throws the TypeError or ValueError "name: expected ..., got ...".
+[[noreturn]] void refuse_type(std::string_view name, const std::string& expected, nb::handle got);
+[[noreturn]] void refuse_value(std::string_view name, const std::string& expected, nb::handle got);
 
 /// True or False, of Python or NumPy; nothing else is taken for a truth value.
 bool read_flag(nb::handle value, std::string_view name);
@@ -44,6 +51,12 @@ std::optional<double> read_number(nb::handle value, std::string_view name);
 
 /// An integer that fits 64 bits.
 std::int64_t read_integer(nb::handle value, std::string_view name);
+
+/// Whether it is what Python itself would take as an integer, and no boolean.
+bool is_integer(nb::handle value);
+
+/// A finite number above 0.
+double read_positive(nb::handle value, std::string_view name);
 
 /// An int from 1 on.
 int read_thread_count(nb::handle value);

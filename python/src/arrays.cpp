@@ -75,15 +75,19 @@ std::int64_t load_integer(const element_type& element, const char* at) {
 
 bool borrowed_array::is_array(nb::handle object) { return is_numpy(object) || nb::hasattr(object, "__dlpack__"); }
 
+void borrowed_array::require_array(nb::handle object, std::string_view name) {
+  if (is_array(object)) return;
+  throw argument_error(std::string(name), "an array (of NumPy, or any with __dlpack__)", type_text(object),
+                       argument_error::kind::type);
+}
+
 borrowed_array::borrowed_array(nb::handle object, std::string_view name) : object_(object), name_(name) {
   try {
     if (is_numpy(object)) {
       read_buffer();
-    } else if (nb::hasattr(object, "__dlpack__")) {
-      read_dlpack();
     } else {
-      throw argument_error(std::string(name), "an array (of NumPy, or any with __dlpack__)", type_text(object),
-                           argument_error::kind::type);
+      require_array(object, name);
+      read_dlpack();
     }
     check_extent();
   } catch (...) {

@@ -33,6 +33,8 @@ class borrowed_array {
 
   /// Whether `object` is of a kind that can be borrowed (it may still turn out unreadable).
   static bool is_array(nb::handle object);
+  /// Throws the TypeError "name: expected an array ..." where it is not.
+  static void require_array(nb::handle object, std::string_view name);
 
   const extents& shape() const noexcept { return shape_; }
 

@@ -28,14 +28,15 @@ class signal_watch {
   static bool requested(void* context) {
     auto& self = *static_cast<signal_watch*>(context);
     const steady::time_point now = steady::now();
-    if (now < self.next_) return false;
+    if (!self.next_) self.next_ = now + period;  // a short call never asks, and never looks at the clock
+    if (now < *self.next_) return false;
     nb::gil_scoped_acquire locked;
     const bool raised = PyErr_CheckSignals() != 0;  // leaves what the handler raised as this thread's error
     self.next_ = steady::now() + period;
     return raised;
   }
 
-  steady::time_point next_ = steady::now() + period;
+  std::optional<steady::time_point> next_;
 };
 
 /// Computes without the interpreter's lock.
@@ -126,9 +127,11 @@ dtype dtype_named(std::string_view name) {
   throw argument_error("dtype", "float32 or float64", std::string(name), argument_error::kind::type);
 }
 
+nb::str as_str(std::string_view text) { return nb::str(text.data(), text.size()); }
+
 nb::list names_of(const std::vector<isa>& sets) {
   nb::list names;
-  for (isa set : sets) names.append(nb::str(name_of(set).data(), name_of(set).size()));
+  for (isa set : sets) names.append(as_str(name_of(set)));
   return names;
 }
 
@@ -143,9 +146,12 @@ nb::object attention(nb::handle q, nb::handle k, nb::handle v, const nb::tuple& 
   for (const borrowed_array* array : {&query, &key, &value}) array->require_floating();
   call_options call{option_arguments(packed)};
   const bool with_lse = read_flag(results[1], "return_lse"), with_weights = read_flag(results[2], "return_weights");
+  if (with_lse && call.how.normalizer != normalizer::softmax) {
+    throw argument_error("return_lse", "False without softmax, the only normalizer with an LSE",
+                         "True beside '" + std::string(name_of(call.how.normalizer)) + "'");
+  }
 
   const extents shape = output_shape(query.view(), key.view(), value.view(), call.how);
-  const extents rows = row_shape(shape, call.how.layout);
   const dtype type = query.view().type;
   const result_factory factory(q);
   outputs to;
@@ -162,12 +168,12 @@ nb::object attention(nb::handle q, nb::handle k, nb::handle v, const nb::tuple& 
     to.out = given->mutable_view();
   }
   if (with_lse) {
-    auto made = factory.make(rows, type);
+    auto made = factory.make(row_shape(shape, call.how.layout), type);
     lse = std::move(made.array);
     to.lse = made.view;
   }
   if (with_weights) {
-    extents full = rows;
+    extents full = row_shape(shape, call.how.layout);
     full.push_back(key_count(key.shape(), call.how.layout));
     auto made = factory.make(full, type);
     weights = std::move(made.array);
@@ -219,8 +225,10 @@ nb::dict plan(nb::handle q_shape, nb::handle k_shape, nb::handle v_shape, const 
   result["operation"] = nb::str(facts.operation.c_str());
   result["kernel"] = nb::str(facts.kernel.c_str());
   result["reason"] = nb::str(facts.reason.c_str());
-  result["isa"] = nb::str(name_of(facts.set).data(), name_of(facts.set).size());
-  result["dtype"] = nb::str(name_of(facts.type).data(), name_of(facts.type).size());
+  result["isa"] = as_str(name_of(facts.set));
+  result["compatibility"] = as_str(name_of(facts.compatibility));
+  result["normalizer"] = as_str(name_of(facts.normalizer));
+  result["dtype"] = as_str(name_of(facts.type));
   result["batch"] = facts.batch;
   result["heads"] = facts.heads;
   result["kv_heads"] = facts.kv_heads;
@@ -251,11 +259,15 @@ nb::dict info() {
   sets["compiled"] = names_of(compiled_isas());
   sets["available"] = names_of(available_isas());
   nb::dict result;
-  result["version"] = nb::str(version().data(), version().size());
+  result["version"] = as_str(version());
   result["instruction_sets"] = sets;
   result["threads"] = num_threads();
   return result;
 }
+
+double positive(nb::handle value, const char* name) { return read_positive(value, name); }
+
+void require_array(nb::handle value, const char* name) { borrowed_array::require_array(value, name); }
 
 void set_thread_count(nb::handle threads) { set_num_threads(read_thread_count(threads)); }
 

@@ -20,6 +20,12 @@ nb::dict plan(nb::handle q_shape, nb::handle k_shape, nb::handle v_shape, const 
 /// attend.info.
 nb::dict info();
 
+/// A finite number above 0 as a float; TypeError and ValueError call it `name`.
+double positive(nb::handle value, const char* name);
+
+/// TypeError where `value` is no array: what it holds is read by a call.
+void require_array(nb::handle value, const char* name);
+
 /// attend.set_num_threads.
 void set_thread_count(nb::handle threads);
 

@@ -34,6 +34,8 @@ NB_MODULE(_core, module) {
   module.def("scaled_dot_product_attention", &python::scaled_dot_product_attention, nb::arg().none(), nb::arg().none(),
              nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none());
   module.def("plan", &python::plan, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg());
+  module.def("positive", &python::positive, nb::arg().none(), nb::arg());
+  module.def("require_array", &python::require_array, nb::arg().none(), nb::arg());
   module.def("info", &python::info);
   module.def("set_num_threads", &python::set_thread_count, nb::arg().none());
   module.def("version", [] { return nb::str(attend::version().data(), attend::version().size()); });

@@ -22,6 +22,13 @@ std::string utf8(PyObject* made) {
   return {bytes, static_cast<std::size_t>(size)};
 }
 
+/// The one str of this text that Python's own constants are.
+nb::object interned(const char* text) {
+  nb::object made = nb::steal(PyUnicode_InternFromString(text));
+  if (!made.is_valid()) throw nb::python_error();
+  return made;
+}
+
 }  // namespace
 
 void prepare_objects() {
@@ -37,6 +44,11 @@ void prepare_objects() {
       .tensor_class = {},
       .torch = nb::str("torch"),
       .exchange_api = nb::str("__dlpack_c_exchange_api__"),
+      .bhld = interned("bhld"),
+      .clip = interned("clip"),
+      .dot = interned("dot"),
+      .softmax = interned("softmax"),
+      .one = nb::int_(1),
       .max_version = nb::make_tuple(static_cast<int>(dlpack::major_version), static_cast<int>(dlpack::minor_version)),
   };
 }

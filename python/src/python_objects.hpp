@@ -14,6 +14,7 @@ struct known_objects {
   nb::object ndarray, masked_array, empty, float32, float64;  ///< NumPy's
   nb::object tensor_class;                                    ///< torch's, once the caller has imported it
   nb::object torch, exchange_api;                             ///< names
+  nb::object bhld, clip, dot, softmax, one;                   ///< defaults, as Python itself keeps one object of each
   nb::object max_version;                                     ///< of DLPack
 };
 

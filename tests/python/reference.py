@@ -11,21 +11,105 @@ def problem(B=2, H=4, L=5, S=7, E=8, Ev=6, Hk=2, dtype="float32", seed=0):
     return tuple(rng.standard_normal(shape).astype(dtype) for shape in ((B, H, L, E), (B, Hk, S, E), (B, Hk, S, Ev)))
 
 
-def attention(q, k, v, *, mask=True, bias=0.0, scale=None):
-    """(out, lse, weights) of arrays whose heads come third from the right; `mask` is everything that is allowed."""
+def gaussian(sigma):
+    return lambda q, k: -np.sum((q - k) ** 2, -1) / (2 * sigma**2)
+
+
+def additive(w):
+    return lambda q, k: np.sum(np.asarray(w, np.float64) * np.tanh(q + k), -1)
+
+
+def cosine(q, k):
+    sizes = np.sqrt(np.sum(q * q, -1) * np.sum(k * k, -1))
+    return np.where(sizes == 0, 0.0, np.sum(q * k, -1) / np.where(sizes == 0, 1.0, sizes))
+
+
+COMPATIBILITY = {
+    "dot": lambda q, k: np.sum(q * k, -1),
+    "cosine": cosine,
+    "l1": lambda q, k: -np.sum(np.abs(q - k), -1),
+    "none": lambda q, k: np.zeros(np.broadcast_shapes(q.shape, k.shape)[:-1]),
+}
+
+
+def share(weights):
+    """Weights over the sum of their sizes; 0 where that is 0."""
+    total = np.abs(weights).sum(-1, keepdims=True)
+    return weights / np.where(total == 0, 1.0, total)
+
+
+def softmax(scores, allowed):
+    top = np.where(allowed, scores, -np.inf).max(-1, keepdims=True, initial=-np.inf)
+    return share(np.where(allowed, np.exp(scores - np.where(np.isinf(top), 0.0, top)), 0.0))
+
+
+NORMALIZER = {  # weights from scores, which are 0 where a key is excluded
+    "softmax": softmax,
+    "mean": lambda s, allowed: s / np.maximum(allowed.sum(-1, keepdims=True), 1),
+    "sum": lambda s, allowed: s,
+    "sigmoid": lambda s, allowed: np.where(allowed, 1 / (1 + np.exp(-s)), 0.0),
+    "relu2": lambda s, allowed: share(np.maximum(s, 0) ** 2),
+    "abs": lambda s, allowed: share(s),
+}
+
+
+def attention(q, k, v, *, mask=True, bias=0.0, scale=None, compatibility="dot", normalizer="softmax"):
+    """(out, lse, weights) of arrays whose heads come third from the right; `mask` is everything that is allowed, `bias`
+    everything that is added; `compatibility` a word or a function of q and k."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     group = q.shape[-3] // k.shape[-3]
     k, v = (np.repeat(x, group, -3) for x in (k, v))
-    scores = (q.shape[-1] ** -0.5 if scale is None else scale) * (q @ k.swapaxes(-1, -2)) + bias
-    scores = np.where(mask, scores, -np.inf)
-    top = scores.max(-1, keepdims=True, initial=-np.inf)
-    top = np.where(np.isinf(top), 0.0, top)
-    weights = np.exp(scores - top)
-    total = weights.sum(-1, keepdims=True)
+    if scale is None:
+        scale = q.shape[-1] ** -0.5 if compatibility == "dot" else 1.0
+    scores = scale * COMPATIBILITY.get(compatibility, compatibility)(q[..., :, None, :], k[..., None, :, :]) + bias
+    allowed = np.broadcast_to(mask, scores.shape) & (scores != -np.inf)
+    scores = np.where(allowed, scores, 0.0)
+    weights = NORMALIZER[normalizer](scores, allowed)
     with np.errstate(divide="ignore"):
-        lse = np.log(total[..., 0]) + top[..., 0]
-    weights = weights / np.where(total == 0, 1.0, total)
+        lse = np.log(np.where(allowed, np.exp(scores), 0.0).sum(-1))
     return weights @ v, lse, weights
+
+
+def axis_neighbors(size, kernel, dilation, border):
+    """(size, size) booleans: the cells of a kernel around each cell of an axis."""
+    cells = np.arange(size)
+    if border == "clip":
+        steps = cells - cells[:, None]
+        return (steps % dilation == 0) & (abs(steps) <= kernel // 2 * dilation)
+    near = np.zeros((size, size), bool)
+    for cell in cells:  # of all kernels that fit among the cells with its remainder, the one whose middle is nearest to it
+        members = cells[cell % dilation :: dilation]
+        fits = [members[first : first + kernel] for first in range(len(members) - kernel + 1)]
+        near[cell, min(fits, key=lambda cells: abs(cells[kernel // 2] - cell))] = True
+    return near
+
+
+def neighbors(grid, kernel, dilation=(1, 1), border="clip"):
+    """(L, S) booleans of a neighbourhood on a grid."""
+    rows, columns = (axis_neighbors(*axis, border) for axis in zip(grid, kernel, dilation, strict=True))
+    return (rows[:, None, :, None] & columns[None, :, None, :]).reshape((grid[0] * grid[1],) * 2)
+
+
+def relative(table, L, S, offset=0):
+    """The bias (..., L, S) that a table (H or 1, 2R+1) stands for; one `offset`, or one per batch."""
+    reach = table.shape[-1] // 2
+    steps = np.arange(S) - (np.arange(L)[:, None] + np.asarray(offset)[..., None, None])
+    return np.moveaxis(table.astype(np.float64)[:, np.clip(steps, -reach, reach) + reach], 0, -3)
+
+
+def relative_on_grid(table, grid):
+    """The bias (H or 1, L, S) that a table (H or 1, 2R+1, 2C+1) stands for."""
+    cells = np.arange(grid[0] * grid[1])
+    at = []
+    for place, reach in zip(np.divmod(cells, grid[1]), (table.shape[1] // 2, table.shape[2] // 2), strict=True):
+        at.append(np.clip(place - place[:, None], -reach, reach) + reach)
+    return table.astype(np.float64)[:, at[0], at[1]]
+
+
+def size_of(weights, v):
+    """What errors are relative to: the largest |v|, or the largest sum of terms where weights do not sum to 1."""
+    v = np.repeat(abs(np.asarray(v, np.float64)), weights.shape[-3] // v.shape[-3], -3)
+    return max(v.max(initial=0.0), (abs(weights) @ v).max(initial=0.0))
 
 
 def causal(L, S, offset=0):

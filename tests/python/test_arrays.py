@@ -107,6 +107,20 @@ def test_dlpack_capsules_are_read_as_the_protocol_says_and_released_once(way):
     assert producer.deleted == 1
 
 
+def test_tables_and_weights_may_be_dlpack_capsules_and_are_released_once():
+    q, k, v = problem()
+    rng = np.random.default_rng(1)
+    table, w = rng.standard_normal((4, 5)).astype(np.float32), rng.standard_normal(8).astype(np.float32)
+    of = lambda table, w: attend.attention(q, k, v, relative=table, query_offset=0, compatibility=attend.additive(w))
+    capsules = Producer(table), Producer(w, version=(1, 1), flags=1)
+    assert np.array_equal(of(*capsules), of(table, w))
+    refused = Producer(table), Producer(w, code=5)
+    with pytest.raises(TypeError, match="^additive: "):
+        of(*refused)
+    gc.collect()
+    assert [one.deleted for one in capsules] == [1, 1] and all(one.settled() for one in refused)
+
+
 @pytest.mark.parametrize("way", UNREADABLE)
 def test_dlpack_capsules_that_cannot_be_read_are_errors_that_leak_nothing(way):
     q, k, v = problem()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import reference
 from attend import _core
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -20,10 +21,11 @@ def bench():
     sys.path.insert(0, str(BENCH))
     try:
         import cases
+        import contenders
         import report
     finally:
         sys.path.remove(str(BENCH))
-    return {"cases": cases, "report": report}
+    return {"cases": cases, "contenders": contenders, "report": report}
 
 
 def run(*arguments):
@@ -68,6 +70,8 @@ def test_work_counts_allowed_pairs_only(bench):
     masked = inputs_of(case_of("mask", shape, shape, mask="boolean"))
     assert masked.pairs == 6 * masked.mask.sum()
     assert masked.flops == masked.pairs * 2 * (4 + 4)
+    both = inputs_of(case_of("causal in a neighbourhood", (1, 1, 6, 4), (1, 1, 6, 4), causal=True, grid=(2, 3), neighborhood=3))
+    assert both.pairs == 1 + 2 + 2 + 3 + 5 + 4
 
 
 def test_window_and_its_dense_mask_are_one(bench):
@@ -92,12 +96,71 @@ def test_reference_is_attention(bench, options, monkeypatch):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     truth = weights / weights.sum(-1, keepdims=True) @ v
     monkeypatch.setattr(bench["cases"], "REFERENCE_SCORES", 100)  # several blocks of rows
-    assert np.allclose(inputs.reference(0), truth, rtol=1e-13, atol=1e-14)
+    out, size = inputs.reference(0)
+    assert np.allclose(out, truth, rtol=1e-13, atol=1e-14) and size == abs(inputs.v).max()
+
+
+@pytest.mark.parametrize("normalizer", reference.NORMALIZER)
+@pytest.mark.parametrize("compatibility", ["dot", "cosine", "gaussian", "l1", "additive", "none"])
+def test_reference_is_the_general_form(bench, compatibility, normalizer, monkeypatch):
+    cases = bench["cases"]
+    monkeypatch.setattr(cases, "REFERENCE_SCORES", 300)  # several blocks of rows
+    monkeypatch.setattr(cases, "SLOW_ROWS", 7)
+    form = {"compatibility": compatibility, "normalizer": normalizer, "scale": None if normalizer == "mean" else 0.3}
+    shapes = {"q": (1, 4, 20, 8), "k": (1, 2, 20, 8), "value_width": 3, "dtype": "float64"}
+    for options in ({"relative": 3}, {"grid": (4, 5), "neighborhood": 3, "relative": 1}, {"grid": (4, 5), "neighborhood": 3}):
+        case = cases.Case("small", **shapes, **options, **form)
+        inputs = cases.Inputs.random(case)
+        meant = {"gaussian": reference.gaussian(cases.SIGMA), "additive": reference.additive(inputs.w)}
+        bias, mask = 0.0, True
+        if case.grid:
+            mask = reference.neighbors(case.grid, (3, 3))
+        if case.relative:
+            bias = reference.relative_on_grid(inputs.relative, case.grid) if case.grid else reference.relative(inputs.relative, 20, 20)
+        truth, _, weights = reference.attention(inputs.q, inputs.k[0], inputs.v[0], mask=mask, bias=bias, scale=case.scale, normalizer=normalizer,
+                                                compatibility=meant.get(compatibility, compatibility))
+        out, size = inputs.reference(0)
+        assert len(case.rows) == (7 if compatibility in ("l1", "additive") else 20)
+        assert np.allclose(out, truth[:, :, case.rows], rtol=1e-11, atol=1e-12)
+        full = reference.size_of(weights[:, :, case.rows], inputs.v[0])
+        assert size == pytest.approx(full if normalizer in ("mean", "sum", "sigmoid") else abs(inputs.v).max())
+        assert inputs.pairs == 4 * (20 * 20 if not case.grid else (2 + 3 + 3 + 2) * (2 + 3 + 3 + 3 + 2))
+        # What is timed is what was defined, and an error of any compared row is seen.
+        (call,) = bench["contenders"].Attend(1).calls(inputs)
+        y = call()
+        assert inputs.error(y, 0) <= 1
+        y[0, 3, case.rows[-1], 2] += 1e-10 * size
+        assert inputs.error(y, 0) > 1
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("options, known", [
+    ({}, True),
+    ({"relative": 2}, True),
+    ({"compatibility": "cosine"}, True),
+    ({"grid": (4, 5), "neighborhood": 3, "relative": 1, "compatibility": "none", "normalizer": "sum"}, True),
+    ({"grid": (4, 5), "neighborhood": 3}, False),
+    ({"grid": (4, 5), "neighborhood": 3, "relative": 2, "compatibility": "none", "normalizer": "sum"}, False),
+    ({"compatibility": "gaussian"}, False),
+    ({"normalizer": "mean"}, False),
+], ids=str)
+def test_pytorch_is_asked_where_it_has_an_equal(torch, bench, options, known):
+    case = bench["cases"].Case("small", (1, 4, 20, 8), (1, 4 if "relative" in options and "grid" not in options else 1, 20, 8), value_width=3,
+                               dtype="float64", **options)
+    inputs = bench["cases"].Inputs.random(case)
+    threads = torch.get_num_threads()
+    try:
+        calls = bench["contenders"].PyTorch(1).calls(inputs)
+    finally:
+        torch.set_num_threads(threads)
+    assert bool(calls) is known
+    if known:
+        assert inputs.error(calls[0]().numpy(), 0) <= 1
 
 
 def test_a_wrong_result_is_seen(bench):
     inputs = bench["cases"].Inputs.random(bench["cases"].Case("small", (1, 1, 4, 8), (1, 1, 6, 8)))
-    right = inputs.reference(0).astype(np.float32)
+    right = inputs.reference(0)[0].astype(np.float32)
     assert inputs.error(right, 0) <= 1
     assert inputs.error(right + np.float32(1e-4), 0) > 1
     assert not inputs.error(np.full_like(right, np.nan), 0) <= 1

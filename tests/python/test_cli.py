@@ -71,11 +71,21 @@ def files(tmp_path):
         "mask": np.random.default_rng(4).random((7, 11)) < 0.6,
         "bias": random((2, 1, 7, 11), 5),
         "lengths": np.array([11, 4], np.int32),
+        "table": random((3, 5), 6),
+        "w": random((8,), 7),
     }
     np.savez(tmp_path / "in.npz", **x)
     for name, value in x.items():
         np.save(tmp_path / f"{name}.npy", value)
     return tmp_path, x
+
+
+@pytest.fixture
+def image(tmp_path):
+    """Cells of a 4 x 5 grid with a table by rows and columns, in an .npz."""
+    x = {"q": random((2, 20, 8), 1), "k": random((2, 20, 8), 2), "v": random((2, 20, 3), 3), "table": random((1, 3, 3), 4)}
+    np.savez(tmp_path / "image.npz", **x)
+    return tmp_path / "image.npz", x
 
 
 def three(folder):
@@ -124,6 +134,106 @@ def test_options_mean_what_they_mean_in_the_library(files, options, change):
     folder, x = files
     result("run", folder / "in.npz", "-o", folder / "y.npy", *options.split())
     near(np.load(folder / "y.npy"), truth(x["q"], x["k"], x["v"], **change)[0])
+
+
+def by_function(f):
+    """Scores of a function of differences and sums, for what `truth` adds to scores of scale 0."""
+    return lambda q, k: f(*(np.asarray(x, np.float64) for x in (q[..., :, None, :], k[..., None, :, :])))
+
+
+@pytest.mark.parametrize(
+    "options, scores",
+    [
+        ("--compatibility dot --scale 0.25", by_function(lambda q, k: (q * k).sum(-1) / 4)),
+        ("--compatibility cosine", by_function(lambda q, k: (q * k).sum(-1) / np.sqrt((q * q).sum(-1) * (k * k).sum(-1)))),
+        ("--compatibility l1 --scale 0.5", by_function(lambda q, k: -abs(q - k).sum(-1) / 2)),
+        ("--compatibility none", by_function(lambda q, k: 0 * (q * k).sum(-1))),
+        ("--compatibility gaussian:1.5", by_function(lambda q, k: -((q - k) ** 2).sum(-1) / 4.5)),
+        ("--compatibility additive:w", None),
+        ("--compatibility additive:{folder}/w.npy", None),
+    ],
+)
+def test_compatibility_functions_mean_what_they_mean_in_the_library(files, options, scores):
+    folder, x = files
+    scores = scores or by_function(lambda q, k: (x["w"].astype(np.float64) * np.tanh(q + k)).sum(-1))
+    result("run", folder / "in.npz", "-o", folder / "y.npy", *options.format(folder=folder).split())
+    near(np.load(folder / "y.npy"), truth(x["q"], x["k"], x["v"], bias=scores(x["q"], x["k"]), scale=0)[0])
+
+
+@pytest.mark.parametrize(
+    "name, weigh",
+    [
+        ("softmax", lambda s: np.exp(s) / np.exp(s).sum(-1, keepdims=True)),
+        ("mean", lambda s: s / 11),
+        ("sum", lambda s: s),
+        ("sigmoid", lambda s: 1 / (1 + np.exp(-s))),
+        ("relu2", lambda s: np.maximum(s, 0) ** 2 / (np.maximum(s, 0) ** 2).sum(-1, keepdims=True)),
+        ("abs", lambda s: s / abs(s).sum(-1, keepdims=True)),
+    ],
+)
+def test_normalizers_mean_what_they_mean_in_the_library_and_pass_check(files, name, weigh):
+    folder, x = files
+    result("run", folder / "in.npz", "--normalizer", name, "--weights", "-o", folder / "y.npz")
+    weights = weigh(np.einsum("...ie,...je->...ij", x["q"].astype(np.float64), x["k"]) / np.sqrt(8))
+    y = np.load(folder / "y.npz")
+    near(y["weights"], weights)
+    near(y["out"], weights @ x["v"])
+    for compatibility in ("dot", "cosine", "gaussian:2", "l1", "additive:w", "none"):
+        options = ("--normalizer", name, "--compatibility", compatibility, "--bias", "bias", "--mask", "mask")
+        facts = json.loads(result("check", folder / "in.npz", *options, "--json"))
+        assert facts["passed"] is True and facts["elements"] == 2 * 3 * 7 * 5
+        assert (facts["compatibility"], facts["normalizer"]) == (compatibility.partition(":")[0], name)
+
+
+@pytest.mark.parametrize(
+    "options, near_cells",
+    [
+        ("--grid 4,5 --neighborhood 3", lambda r, c: (abs(r) <= 1) & (abs(c) <= 1)),
+        ("--grid 4,5 --neighborhood 1,3 --dilation 2", lambda r, c: (r == 0) & (abs(c) <= 2) & (c % 2 == 0)),
+        ("--grid 4,5 --neighborhood 3,5 --dilation 1,1 --border clip", lambda r, c: (abs(r) <= 1) & (abs(c) <= 2)),
+        ("--grid 4,5", lambda r, c: np.True_),
+    ],
+)
+def test_a_neighbourhood_and_a_table_mean_what_they_mean_in_the_library(image, tmp_path, options, near_cells):
+    path, x = image
+    rows, columns = (place - place[:, None] for place in np.divmod(np.arange(20), 5))
+    table = x["table"][0][rows.clip(-1, 1) + 1, columns.clip(-1, 1) + 1].astype(np.float64)
+    allowed = near_cells(rows, columns)
+    for more, bias in (("", 0.0), (" --relative table", table)):
+        result("run", path, "-o", tmp_path / "y.npy", *(options + more).split())
+        near(np.load(tmp_path / "y.npy"), truth(x["q"], x["k"], x["v"], allowed=allowed, bias=bias)[0])
+        assert json.loads(result("check", path, *(options + more).split(), "--json"))["passed"] is True
+
+
+def test_a_shifted_kernel_gives_every_cell_as_many_neighbours(image, tmp_path):
+    path, _ = image
+    result("run", path, "--grid", "4,5", "--neighborhood", 3, "--border", "shift", "--weights", "-o", tmp_path / "y.npz")
+    assert (np.count_nonzero(np.load(tmp_path / "y.npz")["weights"], axis=-1) == 9).all()
+
+
+@pytest.mark.parametrize("offset", ["upper_left", "lower_right"])
+def test_a_table_is_added_by_offset(files, offset):
+    folder, x = files
+    first = {"upper_left": 0, "lower_right": 4}[offset]
+    bias = x["table"].astype(np.float64)[:, (J - I - first).clip(-2, 2) + 2]
+    for table in ("table", folder / "table.npy"):
+        result("run", folder / "in.npz", "--relative", table, "--query-offset", offset, "-o", folder / "y.npy")
+        near(np.load(folder / "y.npy"), truth(x["q"], x["k"], x["v"], bias=bias)[0])
+
+
+def test_check_counts_neighbours_alone_and_no_arithmetic_for_scores_that_need_none(image):
+    options = ("--grid", "4,5", "--neighborhood", "3,1", "--compatibility", "none", "--normalizer", "sum", "--relative", "table")
+    facts = json.loads(result("check", image[0], *options, "--time", "--json"))
+    assert facts["passed"] is True and facts["flops"] == 2 * 2 * (5 * (2 + 3 + 3 + 2)) * 3, "heads, pairs, columns of v"
+
+
+def test_plan_names_the_functions(files):
+    folder, _ = files
+    facts = json.loads(result("plan", folder / "in.npz", "--compatibility", "gaussian:2", "--normalizer", "mean", "--json"))
+    assert (facts["compatibility"], facts["normalizer"]) == ("gaussian", "mean")
+    text = result("plan", "--shape", "1,1,1,100,100,8", "--grid", "10,10", "--neighborhood", "3", "--compatibility", "cosine", "--normalizer", "relu2")
+    assert "cosine" in text and "relu2" in text
+    assert "; softmax of dot; kernel" in result("check", folder / "in.npz")
 
 
 def test_a_mask_and_a_bias_are_tensors_of_the_input_or_files(files):
@@ -283,10 +393,34 @@ def test_help_is_no_error():
         ("run {in} --bias mask", "bias is tensor mask of"),
         ("run {in} --scale inf", "--scale"),
         ("run {in} --scale 1x", "--scale"),
+        ("run {in} --grid 77", "--grid: expected two whole numbers R,C, got '77'"),
+        ("run {in} --grid 7,11", "grid: "),
+        ("run {in} --neighborhood 3", "neighborhood: expected a grid"),
+        ("run {in} --neighborhood 0", "neighborhood: "),
+        ("run {in} --neighborhood 3,x", "--neighborhood: expected a whole number N, or two R,C, got '3,x'"),
+        ("run {in} --neighborhood 1,2,3", "--neighborhood"),
+        ("run {in} --dilation 2", "--dilation: expected --neighborhood beside it"),
+        ("run {in} --border shift", "--border: expected --neighborhood beside it"),
+        ("run {in} --neighborhood 3 --border wrap", "--border: expected clip or shift, got 'wrap'"),
+        ("run {in} --neighborhood 3 --dilation 2.5", "--dilation: expected a whole number N"),
+        ("run {in} --relative table", "query_offset"),
+        ("run {in} --relative w", "relative is tensor w of"),
+        ("run {in} --relative nothing", "--relative"),
+        ("run {in} --compatibility euclid", "--compatibility: expected dot, cosine, l1, none, gaussian:SIGMA or additive:NAME"),
+        ("run {in} --compatibility gaussian", "--compatibility: expected"),
+        ("run {in} --compatibility gaussian:", "--compatibility: expected"),
+        ("run {in} --compatibility gaussian:wide", "--compatibility: expected gaussian:SIGMA with a number"),
+        ("run {in} --compatibility gaussian:0", "sigma: expected a finite number above 0"),
+        ("run {in} --compatibility dot:1", "--compatibility: expected"),
+        ("run {in} --compatibility additive:nothing", "--compatibility additive: expected a tensor of"),
+        ("run {in} --compatibility additive:table", "additive is tensor table of"),
+        ("run {in} --normalizer softmin", "--normalizer: expected softmax, mean, sum, sigmoid, relu2 or abs, got 'softmin'"),
+        ("run {in} --normalizer mean --lse", "lse: "),
+        ("plan --shape 1,1,1,4,4,8 --dilation 2", "--dilation"),
         ("run {in} --threads 0", "--threads"),
         ("run {in} --layout lbhd", "--layout: expected bhld or blhd"),
         ("run {in} --names q,k", "--names: expected three names"),
-        ("run {in} --names q,k,w", "w: no such tensor, expected one of: q, k, v, mask, bias, lengths"),
+        ("run {in} --names q,k,x", "x: no such tensor, expected one of: q, k, v, mask, bias, lengths, table, w"),
         ("run {in} --names q,k,mask", "v is tensor mask of"),
         ("run {in} --names lengths,lengths,lengths", "q is tensor lengths of"),
         ("run {in} --names q,k,q", "v: "),

@@ -6,6 +6,8 @@ import pytest
 import attend
 from reference import problem
 
+EQUAL = lambda q, k, v: (q, k[:, :, :5], v[:, :, :5])  # as many keys as queries, for positions and grids
+
 WRONG = {
     # arrays and shapes
     "q of rank 1": (lambda q, k, v: (q[0, 0, 0], k, v), {}, ValueError, "q: .*rank"),
@@ -64,6 +66,57 @@ WRONG = {
     "lengths as floats": (None, {"key_lengths": np.array([1.0, 2.0])}, TypeError, "key_lengths: .*integers.*float64"),
     "ragged lengths": (None, {"key_lengths": [[1, 2], [3]]}, ValueError, "key_lengths: "),
     "lengths as text": (None, {"key_lengths": "12"}, TypeError, "key_lengths: .*str"),
+    # regions and tables
+    "grid as a number": (None, {"grid": 5}, TypeError, "grid: .*pair.*int"),
+    "grid of three axes": (None, {"grid": (1, 5, 1)}, ValueError, r"grid: .*pair \(rows, columns\).*\(1, 5, 1\)"),
+    "grid of floats": (None, {"grid": (1.0, 5)}, TypeError, "grid: .*integer.*float"),
+    "grid of another size": (None, {"grid": (1, 5)}, ValueError, r"grid: .*\(1, 5\) for 5 queries and 7 keys"),
+    "negative grid": (lambda q, k, v: (q, k[:, :, :5], v[:, :, :5]), {"grid": (-1, -5)}, ValueError, "grid: .*-1"),
+    "grid beyond 64 bits": (None, {"grid": (2**70, 1)}, ValueError, "grid: .*1180591620717411303424"),
+    "neighbourhood without a grid": (None, {"neighborhood": 3}, ValueError, "neighborhood: .*grid"),
+    "neighbourhood of no cells": (EQUAL, {"grid": (1, 5), "neighborhood": 0}, ValueError, "neighborhood: .*odd.*0"),
+    "neighbourhood of no cells without a grid": (None, {"neighborhood": 0}, ValueError, "neighborhood: "),
+    "negative neighbourhood": (EQUAL, {"grid": (1, 5), "neighborhood": (-1, 1)}, ValueError, "neighborhood: .*-1"),
+    "even neighbourhood": (EQUAL, {"grid": (1, 5), "neighborhood": (1, 4)}, ValueError, "neighborhood: .*odd.*4"),
+    "half a neighbourhood": (EQUAL, {"grid": (1, 5), "neighborhood": 0.5}, TypeError, "neighborhood: .*integer or a pair.*float"),
+    "true as a neighbourhood": (EQUAL, {"grid": (1, 5), "neighborhood": True}, TypeError, "neighborhood: .*bool"),
+    "neighbourhood of three axes": (EQUAL, {"grid": (1, 5), "neighborhood": (1, 3, 1)}, ValueError, "neighborhood: .*pair"),
+    "neighbourhood that cannot be shifted inside": (
+        EQUAL, {"grid": (1, 5), "neighborhood": (1, 5), "dilation": (1, 2), "border": "shift"}, ValueError, r"neighborhood: .*at most \(1, 2\).*\(1, 5\)"),
+    "dilation without a neighbourhood": (EQUAL, {"grid": (1, 5), "dilation": 2}, ValueError, "dilation: expected 1 without a neighborhood, got 2"),
+    "dilations without a neighbourhood": (None, {"dilation": (1, 2)}, ValueError, r"dilation: .*without a neighborhood, got \(1, 2\)"),
+    "no dilation": (EQUAL, {"grid": (1, 5), "neighborhood": 1, "dilation": 0}, ValueError, "dilation: .*1.*0"),
+    "none as dilation": (EQUAL, {"grid": (1, 5), "neighborhood": 1, "dilation": None}, TypeError, "dilation: .*None"),
+    "none as dilation without a neighbourhood": (None, {"dilation": None}, TypeError, "dilation: .*None"),
+    "true as dilation": (EQUAL, {"grid": (1, 5), "neighborhood": 1, "dilation": True}, TypeError, "dilation: .*bool"),
+    "border without a neighbourhood": (None, {"border": "shift"}, ValueError, "border: expected 'clip' without a neighborhood, got 'shift'"),
+    "another border": (EQUAL, {"grid": (1, 5), "neighborhood": 1, "border": "wrap"}, ValueError, "border: expected 'clip' or 'shift', got 'wrap'"),
+    "another border without a neighbourhood": (None, {"border": "wrap"}, ValueError, "border: .*'clip' or 'shift'.*'wrap'"),
+    "none as border": (None, {"border": None}, TypeError, "border: .*None"),
+    "table of one axis": (EQUAL, {"relative": np.zeros(3, np.float32)}, ValueError, r"relative: .*2R\+1.*\(3,\)"),
+    "table of three heads": (EQUAL, {"relative": np.zeros((3, 3), np.float32)}, ValueError, r"relative: .*\(4 or 1, 2R\+1\).*\(3, 3\)"),
+    "table of even length": (EQUAL, {"relative": np.zeros((1, 4), np.float32)}, ValueError, "relative: "),
+    "empty table": (EQUAL, {"relative": np.zeros((1, 0), np.float32)}, ValueError, "relative: "),
+    "line on a grid": (EQUAL, {"grid": (1, 5), "relative": np.zeros((1, 3), np.float32)}, ValueError, r"relative: .*2R\+1, 2C\+1"),
+    "grid's table without a grid": (EQUAL, {"relative": np.zeros((1, 3, 3), np.float32)}, ValueError, "relative: "),
+    "wide table": (EQUAL, {"relative": np.zeros((1, 3))}, TypeError, "relative: .*float32.*float64"),
+    "integer table": (EQUAL, {"relative": np.zeros((1, 3), np.int32)}, TypeError, "relative: .*int32"),
+    "a list as table": (EQUAL, {"relative": [[0.0]]}, TypeError, "relative: .*array.*list"),
+    "table without an anchor": (None, {"relative": np.zeros((1, 3), np.float32)}, ValueError, "query_offset: .*upper_left.*lower_right"),
+    # weights
+    "another compatibility": (None, {"compatibility": "euclid"}, ValueError, "compatibility: expected 'dot', .*attend.gaussian.*, got 'euclid'"),
+    "gaussian without sigma": (None, {"compatibility": "gaussian"}, ValueError, r"compatibility: .*attend.gaussian\(sigma\).*'gaussian'"),
+    "class as compatibility": (None, {"compatibility": attend.gaussian}, TypeError, "compatibility: .*type"),
+    "function as compatibility": (None, {"compatibility": max}, TypeError, "compatibility: .*function"),
+    "none as compatibility": (None, {"compatibility": None}, TypeError, "compatibility: .*None"),
+    "broken text as compatibility": (None, {"compatibility": "\ud800"}, ValueError, "compatibility: "),
+    "weights of another width": (None, {"compatibility": attend.additive(np.ones(7, np.float32))}, ValueError, r"additive: .*\(8,\).*\(7,\)"),
+    "weights of two axes": (None, {"compatibility": attend.additive(np.ones((1, 8), np.float32))}, ValueError, r"additive: .*\(1, 8\)"),
+    "wide weights": (None, {"compatibility": attend.additive(np.ones(8))}, TypeError, "additive: .*float32.*float64"),
+    "integer weights": (None, {"compatibility": attend.additive(np.ones(8, int))}, TypeError, "additive: .*int64"),
+    "another normalizer": (None, {"normalizer": "softmin"}, ValueError, "normalizer: expected 'softmax', .* or 'abs', got 'softmin'"),
+    "none as normalizer": (None, {"normalizer": None}, TypeError, "normalizer: .*None"),
+    "lse of a mean": (None, {"normalizer": "mean", "return_lse": True}, ValueError, "return_lse: .*softmax.*'mean'"),
     # the rest
     "text as scale": (None, {"scale": "1"}, TypeError, "scale: .*number.*str"),
     "true as scale": (None, {"scale": True}, TypeError, "scale: .*bool"),

@@ -46,7 +46,9 @@ int main(int argc, char** argv) {
   step s(argc, argv, "7  The matrix form: Y = SoftMax(Mask(Q K^T / √d_k)) V");
   for (const auto& [n, m] : {std::pair(1, 1), {7, 9}, {33, 101}}) compare<double>(s, n, m), compare<float>(s, n, m);
   const matrix Q = numbers({7, 4}, 1), K = numbers({9, 4}, 2), V = numbers({9, 3}, 3);
-  s.picture("07_matrix_form", {heat_map("Q", Q), heat_map("K", K), heat_map("SoftMax(Q K^T / √d_k)", weights(Q, K, V)),
-                               heat_map("V", V), heat_map("Y", attend::attention(Q, K, V))});
+  const auto mask = map<bool>(numbers({7, 9}, 4), [](double x) { return x < 1; });
+  const matrix w = shown_weights(Q, K, V, {.mask = mask}), Y = attend::attention(Q, K, V, {.mask = mask});
+  s.picture("07_matrix_form", {heat_map("Q", Q), heat_map("K", K), heat_map("SoftMax(Mask(Q K^T / √d_k))", w), heat_map("V", V),
+                               heat_map("Y", Y)});
   return s.result();
 }

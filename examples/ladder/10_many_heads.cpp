@@ -35,15 +35,15 @@ int main(int argc, char** argv) {
     matrix O({T, width}), o({T, width}), all({T, width});
     std::vector<panel> panels;
     for (int64_t h = 0; h < heads; ++h) {  // the matrices of head h are 64 rows of the whole ones
-      const matrix Q_h = rows(W_Q, range(h * d, d)), K_h = rows(W_K, range(h * d, d)), V_h = rows(W_V, range(h * d, d));
-      const matrix Q = project(Q_h, X), K = project(K_h, X), V = project(V_h, X);
-      const matrix q = product(Q_h, X), k = product(K_h, X), v = product(V_h, X);
+      const matrix W_Q_h = rows(W_Q, range(h * d, d)), W_K_h = rows(W_K, range(h * d, d)), W_V_h = rows(W_V, range(h * d, d));
+      const matrix Q = project(W_Q_h, X), K = project(W_K_h, X), V = project(W_V_h, X);
+      const matrix q = product(W_Q_h, X), k = product(W_K_h, X), v = product(W_V_h, X);
       const matrix O_h = attend::attention(Q, K, V), o_h = loops(q, k, v, all_of_them);
       s.compare(text("O_1 to O_8, T = ", T), O_h, o_h, allowed(Q, K, V));
       s.compare(text("O_1 to O_8, causal, T = ", T), attend::attention(Q, K, V, {.causal = true}), loops(q, k, v, those_up_to),
                 allowed(Q, K, V, {.causal = true}));
       for (int64_t i = 0; i < T; ++i) std::copy_n(&O_h(i, 0), d, &O(i, h * d)), std::copy_n(&o_h(i, 0), d, &o(i, h * d));
-      panels.push_back(heat_map(text("head ", h + 1, ": weights"), weights(Q, K, V)));
+      panels.push_back(heat_map(text("head ", h + 1, ": weights"), shown_weights(Q, K, V, {.causal = true})));
     }
     s.compare(text("Y = O W_O^T, T = ", T), project(W_O, O), product(W_O, o), allowed_projection(W_O, O));
     // All heads in one call: each reads and writes its 64 columns of the whole matrices.

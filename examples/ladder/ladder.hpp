@@ -164,6 +164,12 @@ matrix weights(const Q& q, const K& k, const V& v, const attend::options& how = 
   return w;
 }
 
+/// The same for a picture, which leaves open what a mask excludes: only there a softmax gives 0.
+template <tensor_like Q, tensor_like K, tensor_like V>
+matrix shown_weights(const Q& q, const K& k, const V& v, const attend::options& how) {
+  return map(weights(q, k, v, how), [](double w) { return w == 0 ? NAN : w; });
+}
+
 /// 1 on the diagonal, else 0.
 inline matrix identity(int64_t n) {
   matrix I({n, n});

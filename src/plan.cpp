@@ -44,6 +44,7 @@ void fill_grid(const problem& p, const block_place& place, std::int64_t start, l
   grid.row_step = p.neighborhood.dilation.rows;
   grid.column_step = p.neighborhood.dilation.columns;
   grid.restricted = false;
+  grid.hull_count = 0;
   if (!p.relative && !grid.neighborhood) return;
   for (int lane = 0; lane < lanes.count; ++lane) {
     const std::int64_t query = (place.first_row + lane) / p.group;
@@ -54,10 +55,14 @@ void fill_grid(const problem& p, const block_place& place, std::int64_t start, l
     const cell_run rows = neighbors(grid.row[lane], p.grid.rows, near.kernel.rows, near.dilation.rows, near.border);
     const cell_run columns =
         neighbors(grid.column[lane], p.grid.columns, near.kernel.columns, near.dilation.columns, near.border);
-    grid.first_row[lane] = rows.first;
-    grid.last_row[lane] = rows.last;
-    grid.first_column[lane] = columns.first;
-    grid.last_column[lane] = columns.last;
+    grid.neighbors[lane] = {rows.first, rows.last, columns.first, columns.last};
+    if (grid.hull_count > 0 && grid.hulls[grid.hull_count - 1].first_row == rows.first &&
+        grid.hulls[grid.hull_count - 1].last_row == rows.last && columns.last >= grid.hulls[grid.hull_count - 1].last_column) {
+      grid.hulls[grid.hull_count - 1].last_column = columns.last;
+    } else {
+      grid.hulls[grid.hull_count++] = grid.neighbors[lane];
+    }
+    grid.hull_end[grid.hull_count - 1] = lane + 1;
     const std::int64_t first = rows.first * grid.columns + columns.first, last = rows.last * grid.columns + columns.last;
     grid.restricted |= lanes.begin[lane] > first || lanes.end[lane] <= last;
     lanes.begin[lane] = std::max(lanes.begin[lane], first);
@@ -91,15 +96,16 @@ route choose_route(const problem& p) {
              : p.reproducible ? "reproducible: one kernel for every number of queries, lanes are queries"
                               : "many rows share a key/value head: lanes are queries";
   r.choice = choose_kernel({r.op, p.type, p.type, p.type});
-  r.weights_choice = choose_kernel({operation::forward, p.type, p.type, p.type});
+  r.scales = factors_of(p);
   const bool reads_keys = p.compatibility != compatibility_kind::none;
-  r.shape = {p.width,
-             p.value_width,
-             p.compatibility == compatibility_kind::cosine || (reads_keys && !readable_in_place(p.k, p.width)),
-             !readable_in_place(p.v, p.value_width),
-             static_cast<bool>(p.bias),
-             static_cast<bool>(p.relative),
-             p.compatibility == compatibility_kind::additive};
+  r.shape = {
+      p.width,
+      p.value_width,
+      p.compatibility == compatibility_kind::cosine || r.scales.key != 1 || (reads_keys && !readable_in_place(p.k, p.width)),
+      !readable_in_place(p.v, p.value_width),
+      static_cast<bool>(p.bias),
+      static_cast<bool>(p.relative),
+      p.compatibility == compatibility_kind::additive};
 
   const kernel& k = *r.choice.entry;
   r.lane_blocks = (r.rows + k.lanes - 1) / k.lanes;
@@ -239,8 +245,9 @@ plan_facts plan::facts() const {
   return detail::facts_of(p, detail::choose_route(p));
 }
 
-std::string plan::describe() const {
-  const plan_facts f = facts();
+std::string plan::describe() const { return attend::describe(facts()); }
+
+std::string describe(const plan_facts& f) {
   std::string text;
   const auto line = [&text](const char* name, const std::string& value) {
     text += name + std::string(24 - std::char_traits<char>::length(name), ' ') + value + '\n';

@@ -4,15 +4,16 @@
 
 #include "attend/plan.hpp"
 #include "dispatch.hpp"
+#include "factors.hpp"
 #include "problem.hpp"
 
 namespace attend::detail {
 
 struct route {
   operation op = operation::forward;
-  kernel_choice choice{};          // computes out and lse
-  kernel_choice weights_choice{};  // computes weights where they are wanted
+  kernel_choice choice{};
   scratch_shape shape{};
+  factors scales;
   std::int64_t rows = 0;         // queries x heads of a group
   std::int64_t lane_blocks = 0;  // per sequence and key/value head
   std::int64_t blocks = 0;       // of the whole call

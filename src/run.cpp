@@ -12,7 +12,6 @@
 #include <limits>
 #include <new>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "attend/error.hpp"
@@ -49,34 +48,9 @@ class default_arithmetic {
   std::fenv_t saved_;
 };
 
-/// The nearest number that the type holds: what float32 cannot hold is its largest number, as no score could tell.
-double in_range(double x, dtype type) noexcept {
-  const double most = type == dtype::f32 ? double{std::numeric_limits<float>::max()} : std::numeric_limits<double>::max();
-  return std::clamp(x, -most, most);
-}
-
-/// The scale as two factors: of the queries, and of the scores. The second is 1, or for very large and very small scales about
-/// the square root, a power of two.
-std::pair<double, double> scale_factors(double scale, dtype type) noexcept {
-  const int exponent = scale == 0 ? 0 : std::ilogb(scale);
-  if (exponent > -40 && exponent < 40) return {scale, 1};
-  const double of_scores = std::ldexp(1.0, type == dtype::f32 ? std::clamp(exponent / 2, -126, 126) : exponent / 2);
-  return {in_range(scale / of_scores, type), of_scores};
-}
-
-/// What scores of a compatibility function are multiplied by beside `scale`.
-double function_factor(const problem& p) noexcept {
-  switch (p.compatibility) {
-    case compatibility_kind::gaussian: return in_range(-0.5 / p.sigma / p.sigma, dtype::f64);
-    case compatibility_kind::l1: return -1;
-    default: return 1;
-  }
-}
-
-/// A power of two that is at most 1/N for every row's N, for the mean; see normalizer.inl.
-double weight_factor(const problem& p) noexcept {
-  return p.normalizer == normalizer::mean && p.longest > 0 ? std::ldexp(1.0, -1 - std::ilogb(static_cast<double>(p.longest)))
-                                                           : 1;
+/// A power of two that is at most 1/N for every row of a sequence, for the mean; see normalizer.inl.
+double weight_factor(const problem& p, std::int64_t length) noexcept {
+  return p.normalizer == normalizer::mean && length > 0 ? std::ldexp(1.0, -1 - std::ilogb(static_cast<double>(length))) : 1;
 }
 
 #define ATTEND_COMPATIBILITY(name) \
@@ -194,10 +168,10 @@ class runner {
     job.relative_column_step = p_.relative.column;
     job.pack_k = shape.pack_k;
     job.pack_v = shape.pack_v;
-    const bool of_queries = p_.compatibility == compatibility_kind::dot || p_.compatibility == compatibility_kind::cosine;
-    std::tie(job.query_scale, job.score_scale) =
-        of_queries ? scale_factors(p_.scale, p_.type) : std::pair{1.0, in_range(p_.scale * function_factor(p_), p_.type)};
-    job.weight_factor = weight_factor(p_);
+    job.query_scale = r_.scales.query;
+    job.key_scale = r_.scales.key;
+    job.score_scale = r_.scales.score;
+    job.weight_factor = weight_factor(p_, job.keys.count);
     job.scratch = scratch;
     return job;
   }
@@ -303,7 +277,7 @@ class runner {
   }
 
   void weights(const block_job& summed, const block_place& at, const double* maximum, const double* denominator) {
-    const kernel& k = *r_.weights_choice.entry;
+    const kernel& k = *r_.choice.entry;
     scratch_shape shape = r_.shape;
     shape.pack_v = false;  // values are not needed again
     const std::int64_t last = last_key(bounds_of(summed.lanes));

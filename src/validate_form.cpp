@@ -2,6 +2,7 @@
 // weights, and which region of a grid A(i) is.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "checks.hpp"
@@ -10,6 +11,13 @@ namespace attend::detail {
 namespace {
 
 std::string text_of(const grid_size& size) { return extents{size.rows, size.columns}.to_string(); }
+
+/// With as many digits as it takes: a tiny number is not 0.
+std::string text_of(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", number);
+  return text;
+}
 
 /// The largest kernel that can be shifted inside an axis everywhere: as many cells as the smallest class of remainders has.
 std::int64_t shifted_room(std::int64_t size, std::int64_t dilation) { return size < dilation ? 1 : size / dilation; }
@@ -64,8 +72,12 @@ void check_functions(problem& p, const options& how) {
     refuse("normalizer", "one of its values", std::to_string(static_cast<int>(how.normalizer)));
   p.compatibility = f.kind;
   p.normalizer = how.normalizer;
+  if (f.kind != compatibility_kind::gaussian && f.sigma != 1)
+    refuse("sigma", "compatibility gaussian beside it", std::string(name_of(f.kind)));
+  if (f.kind != compatibility_kind::additive && f.weights)
+    refuse("additive", "compatibility additive beside its weights", std::string(name_of(f.kind)));
   if (f.kind == compatibility_kind::gaussian) {
-    if (!(f.sigma > 0) || !std::isfinite(f.sigma)) refuse("sigma", "a finite number above 0", std::to_string(f.sigma));
+    if (!(f.sigma > 0) || !std::isfinite(f.sigma)) refuse("sigma", "a finite number above 0", text_of(f.sigma));
     p.sigma = f.sigma;
   }
   if (f.kind == compatibility_kind::additive) {
@@ -80,7 +92,7 @@ void check_functions(problem& p, const options& how) {
   }
   const bool by_width = f.kind == compatibility_kind::dot && p.width > 0;
   p.scale = how.scale ? *how.scale : by_width ? 1 / std::sqrt(static_cast<double>(p.width)) : 1;
-  if (!std::isfinite(p.scale)) refuse("scale", "a finite number", std::to_string(p.scale));
+  if (!std::isfinite(p.scale)) refuse("scale", "a finite number", text_of(p.scale));
 }
 
 void check_region(problem& p, const options& how) {
@@ -94,6 +106,9 @@ void check_region(problem& p, const options& how) {
     }
     p.grid = how.grid;
   }
+  const neighborhood& near = how.neighborhood;
+  if (!near && (near.dilation.rows != 1 || near.dilation.columns != 1 || near.border != border::clip))
+    refuse("neighborhood", "a kernel beside dilation and border", "none");
   if (how.neighborhood) {
     check_neighborhood(p, how.neighborhood);
     p.neighborhood = how.neighborhood;

@@ -40,7 +40,8 @@ inline const compatibility compatibility::cosine = {.kind = compatibility_kind::
 inline const compatibility compatibility::l1 = {.kind = compatibility_kind::l1};
 inline const compatibility compatibility::none = {.kind = compatibility_kind::none};
 
-/// -|q - k|^2 / (2 sigma^2), for a finite sigma above 0. Under softmax: Nadaraya-Watson kernel regression.
+/// -|q - k|^2 / (2 sigma^2), for a finite sigma above 0. Under softmax: Nadaraya-Watson kernel regression. In float32, |q| / sigma
+/// and |k| / sigma have to stay in range where sigma is below 1e-9.
 inline compatibility gaussian(double sigma) { return {.kind = compatibility_kind::gaussian, .sigma = sigma}; }
 
 /// sum_d w_d tanh(q_d + k_d) for weights (E) of the inputs' dtype or float32 (Bahdanau et al., 2015).

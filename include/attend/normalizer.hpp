@@ -18,7 +18,7 @@ enum class normalizer : std::uint8_t {
   mean,     ///< s_j / N; sums of it stay in range wherever the result does
   sum,      ///< s_j
   sigmoid,  ///< 1 / (1 + e^-s_j)
-  relu2,    ///< max(s_j, 0)^2 over the row's sum; all 0 where that is 0. In float32, scores beyond 1e19 overflow
+  relu2,    ///< max(s_j, 0)^2 over the row's sum; all 0 where that is 0
   abs,      ///< s_j over the row's sum of |s|; all 0 where that is 0
 };
 

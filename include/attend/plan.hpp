@@ -45,6 +45,9 @@ struct plan_facts {
   double bytes = 0;                       ///< q, k, v read and out written once
 };
 
+/// The facts as text, one a line.
+std::string describe(const plan_facts& facts);
+
 /// A checked call without its data. A value: copies are independent; runs on any number of threads at once.
 /// Holds the options, so arrays that these name (mask, bias, lengths) must live while it runs.
 class plan {

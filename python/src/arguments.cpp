@@ -73,7 +73,13 @@ void refuse_value(std::string_view name, const std::string& expected, nb::handle
   throw argument_error(std::string(name), expected, short_repr(got));
 }
 
-bool is_integer(nb::handle value) { return !is_bool(value) && PyIndex_Check(value.ptr()); }
+bool is_integer(nb::handle value) {
+  if (PyLong_CheckExact(value.ptr())) return true;
+  if (is_bool(value) || !PyIndex_Check(value.ptr())) return false;
+  if (nb::steal(PyNumber_Index(value.ptr())).is_valid()) return true;
+  PyErr_Clear();  // an array of several elements, or of floats
+  return false;
+}
 
 bool read_flag(nb::handle value, std::string_view name) {
   if (value.ptr() == Py_True) return true;

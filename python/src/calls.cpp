@@ -249,7 +249,7 @@ nb::dict plan(nb::handle q_shape, nb::handle k_shape, nb::handle v_shape, const 
   result["shared_scratch_bytes"] = facts.shared_scratch_bytes;
   result["flops"] = facts.flops;
   result["bytes"] = facts.bytes;
-  result["text"] = nb::str(made.describe().c_str());
+  result["text"] = nb::str(describe(facts).c_str());
   return result;
 }
 

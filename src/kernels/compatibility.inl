@@ -54,34 +54,16 @@ struct none {
 
 }  // namespace compatible
 
-/// Powers of two that bring vectors of any size near 1 before they are squared: by their largest element.
-template <class T>
-struct unit_scaling;
-template <>
-struct unit_scaling<float> {
-  static constexpr float small = 0x1p-60f, enlarge = 0x1p100f, large = 0x1p60f, shrink = 0x1p-70f;
-};
-template <>
-struct unit_scaling<double> {
-  static constexpr double small = 0x1p-480, enlarge = 0x1p700, large = 0x1p480, shrink = 0x1p-560;
-};
-template <class T>
-static T towards_one(T largest) {
-  using by = unit_scaling<T>;
-  return largest < by::small ? by::enlarge : largest > by::large ? by::shrink : T{1};
-}
-/// 1 / |x| from the sum of squares, 0 for a zero vector.
-template <class T>
-static T inverse_norm(T squares) {
-  return squares == 0 ? T{0}
-                      : 1 / (sizeof(T) == sizeof(float) ? static_cast<T>(__builtin_sqrtf(static_cast<float>(squares)))
-                                                        : static_cast<T>(__builtin_sqrt(static_cast<double>(squares))));
+/// A vector's numbers are divided by the power of two at its largest before they are squared, so that no size of vector leaves
+/// the range; a zero vector stays one.
+template <class S>
+[[gnu::always_inline]] static inline typename S::V inverse_norm(typename S::V squares, typename S::T length) {
+  return S::select(S::equal(squares, S::set(0)), S::set(0), S::set(length) / S::sqrt(squares));
 }
 
 /// A row of adjacent columns becomes a vector of length 1, in place.
 template <class S>
 static void unit_row(typename S::T* row, std::int64_t columns) {
-  using T = typename S::T;
   using V = typename S::V;
   const auto for_each = [&](const auto& visit) __attribute__((always_inline)) {
     std::int64_t d = 0;
@@ -96,36 +78,36 @@ static void unit_row(typename S::T* row, std::int64_t columns) {
     top = S::max(S::abs(x), top);
     return x;
   });
-  const V factor = S::set(towards_one(S::largest(top)));
+  const V factor = inverse_power<S>(S::set(S::largest(top)));
   for_each([&](V x) __attribute__((always_inline)) {
     x = x * factor;
     squares = S::fma(x, x, squares);
     return x;
   });
-  const V inverse = S::set(inverse_norm<T>(S::sum(squares)));
+  const V inverse = inverse_norm<S>(S::set(S::sum(squares)), 1);
   for_each([&](V x) __attribute__((always_inline)) { return x * inverse; });
 }
 
 /// Every column of [rows][lanes], a lane's vector, becomes `length` long.
-template <class T, int lanes>
-static void unit_columns(T* x, std::int64_t rows, T length) {
-  T factor[lanes], squares[lanes];
-  for (int lane = 0; lane < lanes; ++lane) factor[lane] = squares[lane] = 0;
-  for (std::int64_t d = 0; d < rows; ++d) {
-    for (int lane = 0; lane < lanes; ++lane) {
-      const T size = x[d * lanes + lane] < 0 ? -x[d * lanes + lane] : x[d * lanes + lane];
-      factor[lane] = size > factor[lane] ? size : factor[lane];
+template <class S, int lanes>
+static void unit_columns(typename S::T* x, std::int64_t rows, typename S::T length) {
+  using V = typename S::V;
+  constexpr std::int64_t part = 64 * lanes;  // squares are added up by parts, as long sums of equal numbers drift
+  const std::int64_t end = rows * lanes;
+  for (int lane = 0; lane < lanes; lane += S::width) {
+    V top = S::set(0), squares = S::set(0);
+    for (std::int64_t at = lane; at < end; at += lanes) top = S::max(S::abs(S::load(x + at)), top);
+    const V factor = inverse_power<S>(top);
+    for (std::int64_t begin = lane; begin < end; begin += part) {
+      V sum = S::set(0);
+      for (std::int64_t at = begin; at < end && at < begin + part; at += lanes) {
+        const V scaled = S::load(x + at) * factor;
+        S::store(x + at, scaled);
+        sum = S::fma(scaled, scaled, sum);
+      }
+      squares = squares + sum;
     }
-  }
-  for (int lane = 0; lane < lanes; ++lane) factor[lane] = towards_one(factor[lane]);
-  for (std::int64_t d = 0; d < rows; ++d) {
-    for (int lane = 0; lane < lanes; ++lane) {
-      const T scaled = x[d * lanes + lane] *= factor[lane];
-      squares[lane] += scaled * scaled;
-    }
-  }
-  for (int lane = 0; lane < lanes; ++lane) factor[lane] = inverse_norm(squares[lane]) * length;
-  for (std::int64_t d = 0; d < rows; ++d) {
-    for (int lane = 0; lane < lanes; ++lane) x[d * lanes + lane] *= factor[lane];
+    const V inverse = inverse_norm<S>(squares, length);
+    for (std::int64_t at = lane; at < end; at += lanes) S::store(x + at, S::load(x + at) * inverse);
   }
 }

@@ -41,6 +41,13 @@ template <class S>
   return S::scale_by_power(S::fma(horner<S>(polynomial<typename S::T>::exp2, f), f, S::set(1)), whole);
 }
 
+/// A power of two by which numbers up to x, as large as they may be, come to lie below 2. 0 for infinities.
+template <class S>
+[[gnu::always_inline]] static inline typename S::V inverse_power(typename S::V x) {
+  constexpr typename S::T smallest = sizeof(typename S::T) == sizeof(float) ? 0x1p-126f : static_cast<typename S::T>(0x1p-1022);
+  return S::set(1) / S::max(S::power_below(x), S::set(smallest));
+}
+
 /// 1 / (1 + e^-x): from e^-|x|, which does not overflow. 0 for -inf, NaN for NaN.
 template <class S>
 [[gnu::always_inline]] static inline typename S::V sigmoid_of(typename S::V x) {

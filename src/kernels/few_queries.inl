@@ -24,7 +24,7 @@ struct few_queries {
   static constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + width - 1) / width * width; }
 
   struct scratch {
-    T *queries, *scores, *tile_out, *additive, *bias, *packed_k, *packed_v;
+    T *queries, *scores, *tile_out, *additive, *bias, *relative, *packed_k, *packed_v;
     const T **k_rows, **v_rows;
     std::int64_t bytes;
   };
@@ -37,7 +37,8 @@ struct few_queries {
     s.v_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
     s.tile_out = a.take<T>(rows * padded_columns(shape.value_width));
     s.additive = a.take<T>(shape.additive ? padded_columns(shape.width) : 0);
-    s.bias = a.take<T>(shape.has_bias || shape.has_relative ? tile_keys : 0);
+    s.bias = a.take<T>(shape.has_bias ? tile_keys : 0);
+    s.relative = a.take<T>(shape.has_relative ? tile_keys : 0);
     s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
     s.packed_v = a.take<T>(shape.pack_v ? tile_keys * shape.value_width : 0);
     s.bytes = a.used;
@@ -192,27 +193,30 @@ struct few_queries {
     if (job.score_scale != 1) {
       for (int j = 0; j < count; ++j) scores[j] = scores[j] * static_cast<T>(job.score_scale);
     }
-    const auto add_bias = [&] {
-      for (int j = 0; j < count; j += width) S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.bias + j)));
-    };
     if (job.has_bias) {
       const auto read_bias = [&](const auto* from) {
         for (int j = 0; j < count; ++j) s.bias[j] = static_cast<T>(read(from + (first + j) * job.bias_step));
       };
       job.bias_is_f32 ? read_bias(static_cast<const float*>(job.lanes.bias[r]))
                       : read_bias(static_cast<const T*>(job.lanes.bias[r]));
-      add_bias();
+      for (int j = 0; j < count; j += width) S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.bias + j)));
     }
     if (job.has_relative) {
-      job.relative_is_f32 ? relative_row<float>(job, r, first, count, s.bias) : relative_row<T>(job, r, first, count, s.bias);
-      add_bias();
+      job.relative_is_f32 ? relative_row<float>(job, r, first, count, s.relative)
+                          : relative_row<T>(job, r, first, count, s.relative);
+      const T* const bias = job.has_bias ? s.bias : s.relative;
+      for (int j = 0; j < count; j += width)
+        S::store(scores + j, biased<S>(S::load(scores + j), S::load(s.relative + j), S::load(bias + j)));
     }
     if (partial_tile) {
       const std::int64_t begin = job.lanes.begin[r] - first, end = job.lanes.end[r] - first,
                          prefix = job.lanes.prefix_end[r] - first;
       for (int j = 0; j < count; ++j) scores[j] = j < prefix || (j >= begin && j < end) ? scores[j] : -infinity<T>;
-      for (int j = 0; job.lanes.grid.neighborhood && j < count; ++j)
-        scores[j] = has_neighbor(job.lanes.grid, r, first + j, first + j + 1) ? scores[j] : -infinity<T>;
+      const grid_map& grid = job.lanes.grid;
+      for (int j = 0; grid.neighborhood && j < count; ++j) {
+        const bool seen = has_cell(grid, grid.neighbors[r], grid.column_step, first + j, first + j + 1);
+        scores[j] = seen ? scores[j] : -infinity<T>;
+      }
     }
     if (job.has_mask) {
       const unsigned char* const mask = job.lanes.mask[r] + first * job.mask_step;
@@ -223,22 +227,22 @@ struct few_queries {
 
   /// Scores of one row -> weights in place (-inf where excluded, if `marked`); returns what the sums so far shrink by.
   template <template <class> class Normal, bool marked>
-  static T weigh_row(const block_job& job, T* scores, int count, T& maximum, T& denominator) {
+  static T weigh_row(T* scores, int count, T& maximum, T& denominator) {
     using normal_of = Normal<S>;
-    const V factor = S::set(static_cast<T>(job.weight_factor));
-    V base = S::set(0), l = S::set(0);
-    alignas(64) T shrink[width] = {1};
-    if constexpr (normal_of::against_maximum) {
+    alignas(64) T shrink[width];
+    T largest = maximum;
+    if constexpr (normal_of::moves) {
       V top = S::set(maximum);
-      for (int j = 0; j < count; j += width) top = S::max(S::load(scores + j), top);
-      const T largest = S::largest(top);
-      base = safe_maximum<S>(S::set(largest));
-      S::store(shrink, weight_of<S>(S::set(maximum) - base));
-      maximum = largest;
+      for (int j = 0; j < count; j += width) top = raise<S, Normal>(top, S::load(scores + j));
+      largest = S::largest(top);
     }
+    const V base = normal_of::base(S::set(largest));
+    S::store(shrink, normal_of::shrink(S::set(maximum), base));
+    maximum = largest;
+    V l = S::set(0);
     for (int j = 0; j < count; j += width) {
       typename S::M excluded;
-      const V weight = weigh<S, Normal>(S::load(scores + j), base, factor, excluded);
+      const V weight = weigh<S, Normal>(S::load(scores + j), base, excluded);
       l = l + normal_of::share(weight, excluded);
       S::store(scores + j, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
     }
@@ -246,7 +250,7 @@ struct few_queries {
     return shrink[0];
   }
 
-  using weigh_function = T (*)(const block_job&, T*, int, T&, T&);
+  using weigh_function = T (*)(T*, int, T&, T&);
   template <bool marked>
   static constexpr weigh_function weigh_rows[] = {
 #define ATTEND_NORMALIZER(f) weigh_row<normal::f, marked>,
@@ -357,7 +361,7 @@ struct few_queries {
     const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     T rescale[rows];
-    const T none = normal::against_maximum<S>(job.normalizer) ? -infinity<T> : T{0};
+    const T none = normal::start<S>(job);
     for (std::int64_t i = 0; i < job.lanes.count * padded_columns(job.value_width); ++i) result.out[i] = 0;
     for (int r = 0; r < job.lanes.count; ++r) {
       result.maximum[r] = none;
@@ -372,8 +376,8 @@ struct few_queries {
       score_tiles[static_cast<int>(job.compatibility)](job, s, count);
       for (int r = 0; r < job.lanes.count; ++r) {
         mask_row(job, s, r, first, count, kind == tile_class::partial);
-        rescale[r] = weigh_rows<marked>[static_cast<int>(job.normalizer)](job, s.scores + r * tile_keys, count,
-                                                                          result.maximum[r], result.denominator[r]);
+        rescale[r] = weigh_rows<marked>[static_cast<int>(job.normalizer)](s.scores + r * tile_keys, count, result.maximum[r],
+                                                                          result.denominator[r]);
       }
       value_tile<marked>(job, s, count, rescale, result.out);
     }
@@ -389,22 +393,32 @@ struct few_queries {
     if (!S::all(S::equal(probe, probe))) fold_keys<true>(job, begin, end, result);
   }
 
-  static void fold(const block_job& job, partial_sums* total, const partial_sums* next) {
+  template <template <class> class Normal>
+  static void fold_partials(const block_job& job, partial_sums* total, const partial_sums* next) {
     const sums a = sums_of(total, job.value_width), b = sums_of(const_cast<partial_sums*>(next), job.value_width);
     const sums rest = sums_of(static_cast<char*>(total) + partial_bytes(shape_of(job)), job.value_width);
     const std::int64_t columns = padded_columns(job.value_width);
     alignas(64) T own[width], other[width], m[width];
     for (int r = 0; r < job.lanes.count; ++r) {
       const V ma = S::set(a.maximum[r]), mb = S::set(b.maximum[r]);
-      const V larger = S::max(ma, mb), base = safe_maximum<S>(larger);
+      const V larger = S::max(ma, mb), base = Normal<S>::base(larger);
       S::store(m, larger);
-      S::store(own, weight_of<S>(ma - base));
-      S::store(other, weight_of<S>(mb - base));
+      S::store(own, Normal<S>::shrink(ma, base));
+      S::store(other, Normal<S>::shrink(mb, base));
       a.maximum[r] = m[0];
       fold_elements(a.denominator + r, rest.denominator + r, b.denominator + r, 1, own, other, 1);
       const std::int64_t row = r * columns;
       fold_elements(a.out + row, rest.out + row, b.out + row, columns, own, other, width);
     }
+  }
+
+  using fold_function = void (*)(const block_job&, partial_sums*, const partial_sums*);
+  static constexpr fold_function folds[] = {
+#define ATTEND_NORMALIZER(f) fold_partials<normal::f>,
+#include "kernels/functions.def"
+  };
+  static void fold(const block_job& job, partial_sums* total, const partial_sums* next) {
+    folds[static_cast<int>(job.normalizer)](job, total, next);
   }
 
   static void finish(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
@@ -421,7 +435,50 @@ struct few_queries {
     }
   }
 
-  /// Weights are written by the forward kernel, whatever computed the sums.
+  /// Scores of one row -> its final weights, written for keys [first, first + count).
+  template <template <class> class Normal>
+  static void final_row(const block_job& job, T* scores, int count, T maximum, T inverse, T* to) {
+    const V base = Normal<S>::base(S::set(maximum));
+    for (int j = 0; j < count; j += width) {
+      typename S::M excluded;
+      const V weight = weigh<S, Normal>(S::load(scores + j), base, excluded);
+      S::store(scores + j, S::select(excluded, S::set(0), weight * S::set(inverse)));
+    }
+    for (int j = 0; j < count; ++j) write(to + j * job.weights_step, scores[j]);
+  }
+
+  using final_function = void (*)(const block_job&, T*, int, T, T, T*);
+  static constexpr final_function final_rows[] = {
+#define ATTEND_NORMALIZER(f) final_row<normal::f>,
+#include "kernels/functions.def"
+  };
+
+  /// From the scores that the sums were made of: another order of theirs would not fit the maximum.
+  static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum,
+                      const double* denominator) {
+    const scratch s = scratch_of(job);
+    const lane_bounds bounds = bounds_of(job.lanes);
+    for (std::int64_t first = begin; first < end; first += tile_keys) {
+      const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
+      const tile_class kind = classify(job.lanes, bounds, first, first + count);
+      if (kind != tile_class::skip) {
+        read_rows<S>(job, s, first, count);
+        continue_rows(job, s, first, count, end);
+        score_tiles[static_cast<int>(job.compatibility)](job, s, count);
+      }
+      for (int r = 0; r < job.lanes.count; ++r) {
+        T* const to = static_cast<T*>(job.lanes.weights[r]) + first * job.weights_step;
+        if (kind == tile_class::skip) {
+          for (int j = 0; j < count; ++j) write(to + j * job.weights_step, T{0});
+          continue;
+        }
+        mask_row(job, s, r, first, count, kind == tile_class::partial);
+        final_rows[static_cast<int>(job.normalizer)](job, s.scores + r * tile_keys, count, static_cast<T>(maximum[r]),
+                                                     normal::final_factor<S>(job, static_cast<T>(denominator[r])), to);
+      }
+    }
+  }
+
   static constexpr kernel row{rows, tile_keys, chunk_keys, scratch_bytes, partial_bytes, total_bytes,
-                              load, chunk,     fold,       finish,        nullptr};
+                              load, chunk,     fold,       finish,        weights};
 };

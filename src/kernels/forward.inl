@@ -56,7 +56,7 @@ struct forward : forward_block<S> {
     const bool unit = job.compatibility == compatibility_index::cosine;
     const T factor = static_cast<T>(job.query_scale);
     rows_to_columns<S, lanes>(job.lanes.q, 0, job.lanes.count, job.width, job.q_column, unit ? 1 : factor, s.queries);
-    if (unit) unit_columns<T, lanes>(s.queries, job.width, factor);
+    if (unit) unit_columns<S, lanes>(s.queries, job.width, factor);
     if (job.compatibility == compatibility_index::additive) load_additive(job, job.width, s.additive);
   }
 
@@ -133,7 +133,7 @@ struct forward : forward_block<S> {
     const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     alignas(64) T rescale[lanes];
-    const T none = normal::against_maximum<S>(job.normalizer) ? -infinity<T> : T{0};
+    const T none = normal::start<S>(job);
     for (std::int64_t i = 0; i < job.value_width * lanes; ++i) result.out[i] = 0;
     for (int i = 0; i < lanes; ++i) {
       result.maximum[i] = none;
@@ -166,19 +166,29 @@ struct forward : forward_block<S> {
     if (!S::all(S::equal(probe, probe))) fold_keys<true>(job, begin, end, result);
   }
 
-  static void fold(const block_job& job, partial_sums* total, const partial_sums* next) {
+  template <template <class> class Normal>
+  static void fold_partials(const block_job& job, partial_sums* total, const partial_sums* next) {
     const sums a = sums_of(total, job.value_width), b = sums_of(const_cast<partial_sums*>(next), job.value_width);
     const sums rest = sums_of(static_cast<char*>(total) + partial_bytes(shape_of(job)), job.value_width);
     alignas(64) T own[lanes], other[lanes];
     for (int j = 0; j < lanes; j += width) {
       const V ma = S::load(a.maximum + j), mb = S::load(b.maximum + j);
-      const V m = S::max(ma, mb), base = safe_maximum<S>(m);
-      S::store(own + j, weight_of<S>(ma - base));
-      S::store(other + j, weight_of<S>(mb - base));
+      const V m = S::max(ma, mb), base = Normal<S>::base(m);
+      S::store(own + j, Normal<S>::shrink(ma, base));
+      S::store(other + j, Normal<S>::shrink(mb, base));
       S::store(a.maximum + j, m);
     }
     fold_elements(a.denominator, rest.denominator, b.denominator, lanes, own, other, lanes);
     fold_elements(a.out, rest.out, b.out, job.value_width * lanes, own, other, lanes);
+  }
+
+  using fold_function = void (*)(const block_job&, partial_sums*, const partial_sums*);
+  static constexpr fold_function folds[] = {
+#define ATTEND_NORMALIZER(f) fold_partials<normal::f>,
+#include "kernels/functions.def"
+  };
+  static void fold(const block_job& job, partial_sums* total, const partial_sums* next) {
+    folds[static_cast<int>(job.normalizer)](job, total, next);
   }
 
   static void finish(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
@@ -195,16 +205,16 @@ struct forward : forward_block<S> {
 
   /// Scores of a tile -> final weights in place.
   template <template <class> class Normal>
-  static void final_weights(const block_job& job, T* scores, int count, const T* base, const T* inverse) {
-    const V factor = S::set(static_cast<T>(job.weight_factor));
+  static void final_weights(T* scores, int count, const T* maximum, const T* inverse) {
     for (int i = 0; i < count * lanes; i += width) {
       typename S::M excluded;
-      const V weight = weigh<S, Normal>(S::load(scores + i), S::load(base + i % lanes), factor, excluded);
+      const V base = Normal<S>::base(S::load(maximum + i % lanes));
+      const V weight = weigh<S, Normal>(S::load(scores + i), base, excluded);
       S::store(scores + i, S::select(excluded, S::set(0), weight * S::load(inverse + i % lanes)));
     }
   }
 
-  using final_function = void (*)(const block_job&, T*, int, const T*, const T*);
+  using final_function = void (*)(T*, int, const T*, const T*);
   static constexpr final_function final_tiles[] = {
 #define ATTEND_NORMALIZER(f) final_weights<normal::f>,
 #include "kernels/functions.def"
@@ -214,10 +224,10 @@ struct forward : forward_block<S> {
                       const double* denominator) {
     const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
-    alignas(64) T base[lanes], inverse[lanes], one[lanes];
+    alignas(64) T m[lanes], inverse[lanes], one[lanes];
     for (int lane = 0; lane < lanes; ++lane) {
       const bool used = lane < job.lanes.count;
-      base[lane] = used && maximum[lane] != -infinity<double> ? static_cast<T>(maximum[lane]) : T{0};
+      m[lane] = used ? static_cast<T>(maximum[lane]) : T{0};
       inverse[lane] = used ? normal::final_factor<S>(job, static_cast<T>(denominator[lane])) : T{0};
       one[lane] = 1;
     }
@@ -230,7 +240,7 @@ struct forward : forward_block<S> {
         const bool masked = kind == tile_class::partial || job.has_mask;
         read_tile(job, s, first, count, masked);
         for_each_stripe(s, count, [&](const stripe_keys& keys) { dense::scores_of(job, s, keys, masked); });
-        final_tiles[static_cast<int>(job.normalizer)](job, s.scores, count, base, inverse);
+        final_tiles[static_cast<int>(job.normalizer)](s.scores, count, m, inverse);
       }
       columns_to_rows<S, lanes>(s.scores, one, job.lanes.count, count, job.lanes.weights, first * job.weights_step,
                                 job.weights_step);

@@ -40,15 +40,24 @@ struct key_source {
   std::int64_t element_bytes;
 };
 
+/// Rows first_row, first_row + step, ..., last_row of a grid, and columns alike.
+struct grid_cells {
+  std::int64_t first_row, last_row, first_column, last_column;
+};
+
 /// Where keys lie on a grid, and which of them are neighbours of a lane's query. Without a grid, all keys lie in one row.
 struct grid_map {
   static constexpr std::int64_t one_row = INT64_MAX;
   std::int64_t columns;                            // of the grid: key j lies in row j / columns, column j % columns
   std::int64_t row[max_lanes], column[max_lanes];  // of the lane's query: filled where offsets are needed
-  bool neighborhood;  // whether only neighbours are seen: rows first, first + step, ..., last and columns alike
-  bool restricted;    // whether intervals exclude some neighbours
+  bool neighborhood;                               // whether only neighbours are seen
+  bool restricted;                                 // whether intervals exclude some neighbours
   std::int64_t row_step, column_step;
-  std::int64_t first_row[max_lanes], last_row[max_lanes], first_column[max_lanes], last_column[max_lanes];
+  grid_cells neighbors[max_lanes];
+  // Lanes next to each other whose neighbours lie in the same rows, and what holds the neighbours of all of them.
+  int hull_count;
+  int hull_end[max_lanes];  // one past the last lane
+  grid_cells hulls[max_lanes];
 };
 
 /// Lane -> (query, head): everything a kernel needs of a row. Nothing assumes that lanes are consecutive queries.
@@ -81,10 +90,11 @@ struct block_job {
   bool has_relative, relative_is_f32;
   std::int64_t relative_rows, relative_columns;  // offsets reach from -rows to rows, from -columns to columns
   std::int64_t relative_row_step, relative_column_step;
-  bool pack_k, pack_v;  // rows are gathered first: columns are not adjacent, or the rows are brought to length 1
+  bool pack_k, pack_v;  // rows are gathered first: columns are not adjacent, or keys are scaled or brought to length 1
   // The scale multiplies the queries, once per block, so that scores with and without a bias are the same numbers. Of a scale
   // that might leave their range, a part is left over that multiplies the scores.
   double query_scale, score_scale;
+  double key_scale;      // a power of two that keys are multiplied by: of functions of differences, beside query_scale
   double weight_factor;  // a power of two that weights are multiplied by, and results divided by (normaliser mean)
   void* scratch;         // scratch_bytes(), aligned to 64
 };

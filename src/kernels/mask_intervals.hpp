@@ -44,24 +44,31 @@ static inline std::int64_t step_from(std::int64_t from, std::int64_t begin, std:
   return step == 1 ? from : begin + (from - begin + step - 1) / step * step;
 }
 
-/// Whether any of keys [first, last) is a neighbour of this lane's query.
-static inline bool has_neighbor(const grid_map& grid, int lane, std::int64_t first, std::int64_t last) {
-  for (std::int64_t row = step_from(first / grid.columns, grid.first_row[lane], grid.row_step); row <= grid.last_row[lane];
+/// Whether any of keys [first, last) is one of these cells, whose columns are `column_step` apart.
+static inline bool has_cell(const grid_map& grid, const grid_cells& cells, std::int64_t column_step, std::int64_t first,
+                            std::int64_t last) {
+  for (std::int64_t row = step_from(first / grid.columns, cells.first_row, grid.row_step); row <= cells.last_row;
        row += grid.row_step) {
     const std::int64_t start = row * grid.columns;
-    if (start + grid.first_column[lane] >= last) return false;
-    const std::int64_t column = step_from(first - start, grid.first_column[lane], grid.column_step);
-    if (column <= grid.last_column[lane] && start + column < last) return true;
+    if (start + cells.first_column >= last) return false;
+    const std::int64_t column = step_from(first - start, cells.first_column, column_step);
+    if (column <= cells.last_column && start + column < last) return true;
   }
   return false;
 }
 
-/// The same with neighbourhoods: every tile of theirs is partial, or skipped where no lane has a neighbour in it.
+/// The same with neighbourhoods: every tile of theirs is partial, or skipped where no lane has a neighbour in it. The columns of
+/// neighbouring queries join without a gap unless they are dilated.
 static inline tile_class classify(const lane_map& lanes, const lane_bounds& b, std::int64_t first, std::int64_t last) {
   const tile_class kind = classify(b, first, last);
-  if (!lanes.grid.neighborhood || kind == tile_class::skip) return kind;
-  for (int lane = 0; lane < lanes.count; ++lane) {
-    if (has_neighbor(lanes.grid, lane, first, last)) return tile_class::partial;
+  const grid_map& grid = lanes.grid;
+  if (!grid.neighborhood || kind == tile_class::skip) return kind;
+  for (int hull = 0; hull < grid.hull_count; ++hull) {
+    if (!has_cell(grid, grid.hulls[hull], 1, first, last)) continue;
+    if (grid.column_step == 1) return tile_class::partial;
+    for (int lane = hull == 0 ? 0 : grid.hull_end[hull - 1]; lane < grid.hull_end[hull]; ++lane) {
+      if (has_cell(grid, grid.neighbors[lane], grid.column_step, first, last)) return tile_class::partial;
+    }
   }
   return tile_class::skip;
 }

@@ -45,23 +45,37 @@ struct stripe : forward_block<S> {
   // One vector leaves registers for more rows, which also hide the latency of the sums.
   static constexpr int rows = sparse ? 2 * S::micro_rows : S::micro_rows;
 
-  /// scores[r][lane] = F(q[lane], k_rows[r]) for `Rows` keys.
+  // Longer sums are added up by parts of so many columns: one by one, equal terms would drift too far.
+  static constexpr std::int64_t sum_columns = 128;
+
+  /// What a call of score_rows covers: columns [begin, end), whose sum is added to what the scores hold, unless they are the first.
+  struct part {
+    std::int64_t begin, end;
+    const T* additive;
+  };
+
+  /// scores[r][lane] (+)= F(q[lane], k_rows[r]) for `Rows` keys.
   template <class F, int Rows>
-  [[gnu::always_inline]] static inline void score_rows(const T* const* k_rows, const T* queries, const T* additive,
-                                                       std::int64_t columns, T* scores) {
+  [[gnu::always_inline]] static inline void score_rows(const T* const* k_rows, const T* queries, const part& of, T* scores) {
     V sum[Rows][Vectors];
     const T* k[Rows];
     for (int r = 0; r < Rows; ++r) {
       k[r] = k_rows[r];
       for (int j = 0; j < Vectors; ++j) sum[r][j] = S::set(0);
     }
-    for (std::int64_t d = 0; d < columns; ++d, queries += lanes) {
+    queries += of.begin * lanes;
+    for (std::int64_t d = of.begin; d < of.end; ++d, queries += lanes) {
       V q[Vectors];
       for (int j = 0; j < Vectors; ++j) q[j] = S::load(queries + j * width);
-      const V weight = S::set(F::weighted ? additive[d] : T{0});
+      const V weight = S::set(F::weighted ? of.additive[d] : T{0});
       for (int r = 0; r < Rows; ++r) {
         const V key = S::set(k[r][d]);
         for (int j = 0; j < Vectors; ++j) sum[r][j] = F::add(sum[r][j], q[j], key, weight);
+      }
+    }
+    if (of.begin > 0) {
+      for (int r = 0; r < Rows; ++r) {
+        for (int j = 0; j < Vectors; ++j) sum[r][j] = sum[r][j] + S::load(scores + r * lanes + j * width);
       }
     }
     for (int r = 0; r < Rows; ++r) {
@@ -79,24 +93,27 @@ struct stripe : forward_block<S> {
       return;
     }
     const T* const queries = s.queries + keys.lane;
-    int r = 0;
-    for (; r + rows <= keys.count; r += rows)
-      score_rows<F, rows>(keys.k_rows + r, queries, s.additive, job.width, scores + r * lanes);
-    if (sparse && r + S::micro_rows <= keys.count) {
-      score_rows<F, S::micro_rows>(keys.k_rows + r, queries, s.additive, job.width, scores + r * lanes);
-      r += S::micro_rows;
-    }
-    score_rest<F, S::micro_rows - 1>(keys.k_rows + r, keys.count - r, queries, s.additive, job.width, scores + r * lanes);
+    std::int64_t begin = 0;
+    do {  // once for width 0, too
+      const part of{begin, job.width - begin < sum_columns ? job.width : begin + sum_columns, s.additive};
+      int r = 0;
+      for (; r + rows <= keys.count; r += rows) score_rows<F, rows>(keys.k_rows + r, queries, of, scores + r * lanes);
+      if (sparse && r + S::micro_rows <= keys.count) {
+        score_rows<F, S::micro_rows>(keys.k_rows + r, queries, of, scores + r * lanes);
+        r += S::micro_rows;
+      }
+      score_rest<F, S::micro_rows - 1>(keys.k_rows + r, keys.count - r, queries, of, scores + r * lanes);
+      begin += sum_columns;
+    } while (begin < job.width);
   }
 
   /// The last keys, fewer than a register block.
   template <class F, int Most>
-  static void score_rest(const T* const* k_rows, int count, const T* queries, const T* additive, std::int64_t columns,
-                         T* scores) {
+  static void score_rest(const T* const* k_rows, int count, const T* queries, const part& of, T* scores) {
     if (count == Most) {
-      score_rows<F, Most>(k_rows, queries, additive, columns, scores);
+      score_rows<F, Most>(k_rows, queries, of, scores);
     } else if constexpr (Most > 1) {
-      score_rest<F, Most - 1>(k_rows, count, queries, additive, columns, scores);
+      score_rest<F, Most - 1>(k_rows, count, queries, of, scores);
     }
   }
 
@@ -138,32 +155,30 @@ struct stripe : forward_block<S> {
   /// Scores -> weights in place; m and l move on; `rescale` is what the sums so far shrink by. With `marked`, excluded pairs
   /// become -inf instead of 0, so that careful sums of values can tell them from weights that underflowed.
   template <template <class> class Normal, bool marked>
-  static void weigh_keys(const block_job& job, const scratch& s, const stripe_keys& keys, const sums& result, T* rescale) {
+  static void weigh_keys(const scratch& s, const stripe_keys& keys, const sums& result, T* rescale) {
     using normal_of = Normal<S>;
-    const V factor = S::set(static_cast<T>(job.weight_factor));
     T* const own_scores = s.scores + keys.lane;
     T* const maximum = result.maximum + keys.lane;
     T* const denominator = result.denominator + keys.lane;
     rescale += keys.lane;
-    V base[Vectors], l[Vectors];
-    for (int i = 0; i < Vectors; ++i) base[i] = l[i] = S::set(0);
-    if constexpr (normal_of::against_maximum) {
-      V m[Vectors];
-      for (int i = 0; i < Vectors; ++i) m[i] = S::load(maximum + i * width);
+    V m[Vectors], base[Vectors], l[Vectors];
+    for (int i = 0; i < Vectors; ++i) m[i] = S::load(maximum + i * width);
+    if constexpr (normal_of::moves) {
       for (int r = 0; r < keys.count; ++r) {
-        for (int i = 0; i < Vectors; ++i) m[i] = S::max(S::load(own_scores + r * lanes + i * width), m[i]);
+        for (int i = 0; i < Vectors; ++i) m[i] = raise<S, Normal>(m[i], S::load(own_scores + r * lanes + i * width));
       }
-      for (int i = 0; i < Vectors; ++i) {
-        base[i] = safe_maximum<S>(m[i]);
-        S::store(rescale + i * width, weight_of<S>(S::load(maximum + i * width) - base[i]));
-        S::store(maximum + i * width, m[i]);
-      }
+    }
+    for (int i = 0; i < Vectors; ++i) {
+      l[i] = S::set(0);
+      base[i] = normal_of::base(m[i]);
+      S::store(rescale + i * width, normal_of::shrink(S::load(maximum + i * width), base[i]));
+      S::store(maximum + i * width, m[i]);
     }
     for (int r = 0; r < keys.count; ++r) {
       for (int i = 0; i < Vectors; ++i) {
         T* const at = own_scores + r * lanes + i * width;
         typename S::M excluded;
-        const V weight = weigh<S, Normal>(S::load(at), base[i], factor, excluded);
+        const V weight = weigh<S, Normal>(S::load(at), base[i], excluded);
         l[i] = l[i] + normal_of::share(weight, excluded);
         S::store(at, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
       }
@@ -174,7 +189,7 @@ struct stripe : forward_block<S> {
     }
   }
 
-  using weigh_function = void (*)(const block_job&, const scratch&, const stripe_keys&, const sums&, T*);
+  using weigh_function = void (*)(const scratch&, const stripe_keys&, const sums&, T*);
   template <bool marked>
   static constexpr weigh_function weights[] = {
 #define ATTEND_NORMALIZER(f) weigh_keys<normal::f, marked>,
@@ -245,7 +260,7 @@ struct stripe : forward_block<S> {
   static void fold_keys(const block_job& job, const scratch& s, const stripe_keys& keys, bool masked, const sums& result,
                         T* rescale) {
     scores_of(job, s, keys, masked);
-    weights<marked>[static_cast<int>(job.normalizer)](job, s, keys, result, rescale);
+    weights<marked>[static_cast<int>(job.normalizer)](s, keys, result, rescale);
     values<marked>(job, s, keys, rescale, result.out);
   }
 };

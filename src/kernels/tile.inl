@@ -53,10 +53,14 @@ static void gather_rows(const T** rows, int count, std::int64_t width, std::int6
 /// Row pointers of a tile, as micro-kernels read them: adjacent, aligned columns, brought to length 1 for cosine.
 template <class S, class Scratch>
 static void read_rows(const block_job& job, const Scratch& s, std::int64_t first, int count) {
+  using T = typename S::T;
   key_rows(job.keys, first, count, s.k_rows, s.v_rows);
   if (job.pack_k) gather_rows(s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
   if (job.compatibility == compatibility_index::cosine) {
     for (int i = 0; i < count; ++i) unit_row<S>(s.packed_k + i * job.width, job.width);
+  } else if (job.key_scale != 1) {
+    const T factor = static_cast<T>(job.key_scale);
+    for (std::int64_t i = 0; i < count * job.width; ++i) s.packed_k[i] *= factor;
   }
   if (job.pack_v) gather_rows(s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
 }
@@ -72,12 +76,13 @@ inline constexpr int keys_per_word = 32;
 /// Calls visit(number in the tile, row, column) for every neighbour of a lane's query among keys [first, first + count).
 template <class Visit>
 static void for_each_neighbor(const grid_map& grid, int lane, std::int64_t first, int count, const Visit& visit) {
+  const grid_cells& cells = grid.neighbors[lane];
   const std::int64_t last_row = (first + count - 1) / grid.columns;
-  for (std::int64_t row = step_from(first / grid.columns, grid.first_row[lane], grid.row_step);
-       row <= grid.last_row[lane] && row <= last_row; row += grid.row_step) {
+  for (std::int64_t row = step_from(first / grid.columns, cells.first_row, grid.row_step);
+       row <= cells.last_row && row <= last_row; row += grid.row_step) {
     const std::int64_t start = row * grid.columns - first;  // of the row, in the tile
-    for (std::int64_t column = step_from(-start, grid.first_column[lane], grid.column_step);
-         column <= grid.last_column[lane] && start + column < count; column += grid.column_step)
+    for (std::int64_t column = step_from(-start, cells.first_column, grid.column_step);
+         column <= cells.last_column && start + column < count; column += grid.column_step)
       visit(static_cast<int>(start + column), row, column);
   }
 }
@@ -192,6 +197,13 @@ template <class S>
   return S::select(S::equal(bias, excluded), excluded, score + bias);
 }
 
+/// The same where an earlier bias may have excluded the key.
+template <class S>
+[[gnu::always_inline]] static inline typename S::V biased(typename S::V score, typename S::V bias, typename S::V earlier) {
+  const typename S::V excluded = S::set(-infinity<typename S::T>);
+  return S::select(S::equal(earlier, excluded), excluded, biased<S>(score, bias));
+}
+
 /// to[r] = the row of the table at offset o + r, for offsets clipped to [-reach, reach]. `table` points at offset 0.
 template <class From, class T>
 static void relative_run(const From* table, std::int64_t step, std::int64_t reach, std::int64_t o, std::int64_t count, T* to) {
@@ -199,8 +211,8 @@ static void relative_run(const From* table, std::int64_t step, std::int64_t reac
   const std::int64_t left = clip(-reach - o, 0, count), right = clip(reach + 1 - o, left, count);
   const T before = static_cast<T>(read(table - reach * step)), behind = static_cast<T>(read(table + reach * step));
   for (std::int64_t r = 0; r < left; ++r) to[r] = before;
-  if (step == 1 && sizeof(From) == sizeof(T))
-    __builtin_memcpy(to + left, table + o + left, static_cast<std::size_t>(right - left) * sizeof(T));
+  if (step == 1 && sizeof(From) == sizeof(T) && left < right)
+    __builtin_memcpy(to + left, table + (o + left), static_cast<std::size_t>(right - left) * sizeof(T));
   else
     for (std::int64_t r = left; r < right; ++r) to[r] = static_cast<T>(read(table + (o + r) * step));
   for (std::int64_t r = right; r < count; ++r) to[r] = behind;

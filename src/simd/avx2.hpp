@@ -40,6 +40,8 @@ struct simd<float> {
   ATTEND_INLINE M less(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   ATTEND_INLINE bool all(M lanes) { return _mm256_movemask_ps(lanes) == 0xff; }
   ATTEND_INLINE V abs(V x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+  ATTEND_INLINE V sqrt(V x) { return _mm256_sqrt_ps(x); }
+  ATTEND_INLINE V power_below(V x) { return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000))); }
   ATTEND_INLINE T sum(V x) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -132,6 +134,8 @@ struct simd<double> {
   ATTEND_INLINE M less(V a, V b) { return _mm256_cmp_pd(a, b, _CMP_LT_OQ); }
   ATTEND_INLINE bool all(M lanes) { return _mm256_movemask_pd(lanes) == 0xf; }
   ATTEND_INLINE V abs(V x) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), x); }
+  ATTEND_INLINE V sqrt(V x) { return _mm256_sqrt_pd(x); }
+  ATTEND_INLINE V power_below(V x) { return _mm256_and_pd(x, _mm256_castsi256_pd(_mm256_set1_epi64x(0x7ff0000000000000))); }
   ATTEND_INLINE T sum(V x) {
     const __m128d s = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));

@@ -39,6 +39,9 @@ struct simd<float> {
   ATTEND_INLINE M less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   ATTEND_INLINE bool all(M lanes) { return lanes == static_cast<M>(~M{0}); }
   ATTEND_INLINE V abs(V x) { return _mm512_abs_ps(x); }
+  ATTEND_INLINE V sqrt(V x) { return _mm512_sqrt_ps(x); }
+  /// 2^floor(log2 |x|): the exponent alone; 0 below the normal numbers, infinity for infinities and NaN.
+  ATTEND_INLINE V power_below(V x) { return _mm512_and_ps(x, _mm512_castsi512_ps(_mm512_set1_epi32(0x7f800000))); }
   ATTEND_INLINE T sum(V x) { return _mm512_reduce_add_ps(x); }
   ATTEND_INLINE T largest(V x) { return _mm512_reduce_max_ps(x); }
 
@@ -118,6 +121,8 @@ struct simd<double> {
   ATTEND_INLINE M less(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
   ATTEND_INLINE bool all(M lanes) { return lanes == static_cast<M>(~M{0}); }
   ATTEND_INLINE V abs(V x) { return _mm512_abs_pd(x); }
+  ATTEND_INLINE V sqrt(V x) { return _mm512_sqrt_pd(x); }
+  ATTEND_INLINE V power_below(V x) { return _mm512_and_pd(x, _mm512_castsi512_pd(_mm512_set1_epi64(0x7ff0000000000000))); }
   ATTEND_INLINE T sum(V x) { return _mm512_reduce_add_pd(x); }
   ATTEND_INLINE T largest(V x) { return _mm512_reduce_max_pd(x); }
 

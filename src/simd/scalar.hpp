@@ -15,6 +15,7 @@ struct integer_of<float> {
   using type = std::int32_t;
   using word = std::uint32_t;
   static constexpr int mantissa_bits = 23;
+  static constexpr word exponent = 0x7f800000;
   static constexpr float lowest_power = -127;  // its power comes out as exactly 0
 };
 template <>
@@ -22,6 +23,7 @@ struct integer_of<double> {
   using type = std::int64_t;
   using word = std::uint64_t;
   static constexpr int mantissa_bits = 52;
+  static constexpr word exponent = 0x7ff0000000000000;
   static constexpr double lowest_power = -1023;
 };
 
@@ -64,13 +66,12 @@ struct simd {
     for (int i = 0; i < width; ++i) every &= lanes[i] != 0;
     return every;
   }
-  static V abs(V x) {
-    I bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    bits &= static_cast<Integer>(~Word{0} >> 1);
-    std::memcpy(&x, &bits, sizeof x);
+  static V abs(V x) { return with_bits(x, ~Word{0} >> 1); }
+  static V sqrt(V x) {
+    for (int i = 0; i < width; ++i) x[i] = static_cast<T>(sizeof(T) == 4 ? __builtin_sqrtf(x[i]) : __builtin_sqrt(x[i]));
     return x;
   }
+  static V power_below(V x) { return with_bits(x, integer_of<T>::exponent); }
   static T sum(V x) {
     T s = x[0];
     for (int i = 1; i < width; ++i) s += x[i];
@@ -80,6 +81,14 @@ struct simd {
     T s = x[0];
     for (int i = 1; i < width; ++i) s = s > x[i] ? s : x[i];
     return s;
+  }
+
+  static V with_bits(V x, Word mask) {
+    I bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    bits &= static_cast<Integer>(mask);
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
   }
 
   static V fraction(V x, V& whole) {

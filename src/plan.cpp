@@ -41,8 +41,9 @@ void fill_grid(const problem& p, const block_place& place, std::int64_t start, l
   grid_map& grid = lanes.grid;
   grid.columns = p.grid && p.grid.columns > 0 ? p.grid.columns : grid_map::one_row;
   grid.neighborhood = static_cast<bool>(p.neighborhood);
-  grid.row_step = p.neighborhood.dilation.rows;
-  grid.column_step = p.neighborhood.dilation.columns;
+  // A step beyond the grid leads nowhere, however far: sums of it must not overflow.
+  grid.row_step = std::min(p.neighborhood.dilation.rows, std::max<std::int64_t>(p.grid.rows, 1));
+  grid.column_step = std::min(p.neighborhood.dilation.columns, std::max<std::int64_t>(p.grid.columns, 1));
   grid.restricted = false;
   grid.hull_count = 0;
   if (!p.relative && !grid.neighborhood) return;

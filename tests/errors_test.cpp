@@ -1,52 +1,12 @@
 // Each precondition is refused with the argument's name, what was expected and what came, and nothing is written.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <functional>
-#include <optional>
 #include <vector>
 
-#include "support/compute.hpp"
+#include "support/refusal.hpp"
 
 namespace attend::test {
 namespace {
-
-/// A right call that a test makes wrong in one place.
-struct call {
-  tensor<float> q = normal<float>({2, 4, 3, 8}, 1), k = normal<float>({2, 2, 5, 8}, 2), v = normal<float>({2, 2, 5, 6}, 3);
-  tensor<float> out{{2, 4, 3, 6}, 7.0f}, lse{{2, 4, 3}, 7.0f}, weights{{2, 4, 3, 5}, 7.0f};
-  array_view q_view = q, k_view = k, v_view = v;
-  outputs results{.out = out, .lse = lse, .weights = weights};
-  options how;
-};
-
-bool untouched(const tensor<float>& x) {
-  return std::all_of(x.begin(), x.end(), [](float value) { return value == 7.0f; });
-}
-
-/// The call is refused on account of `argument`, with these words in the message.
-void expect_refusal(const std::string& argument, const std::vector<std::string>& words, const std::function<void(call&)>& spoil,
-                    argument_error::kind fault = argument_error::kind::value) {
-  call c;
-  spoil(c);
-  const std::optional<std::string> problem = check(c.q_view, c.k_view, c.v_view, c.results, c.how);
-  ASSERT_TRUE(problem) << argument << ": check finds nothing";
-  try {
-    attention(c.q_view, c.k_view, c.v_view, c.results, c.how);
-    ADD_FAILURE() << argument << ": expected argument_error, got a result";
-  } catch (const argument_error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(error.argument(), argument) << text;
-    EXPECT_EQ(error.fault(), fault) << text;
-    EXPECT_EQ(text, *problem) << "check says what attention throws";
-    EXPECT_EQ(text.rfind(argument + ": expected ", 0), 0u) << text;
-    EXPECT_NE(text.find(", got "), std::string::npos) << text;
-    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "\"" << word << "\" in: " << text;
-  }
-  EXPECT_TRUE(untouched(c.out) && untouched(c.lse) && untouched(c.weights)) << argument << ": something was written";
-}
-
-constexpr auto type_fault = argument_error::kind::type;
 
 TEST(a_right_call, is_not_refused) {
   call c;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "support/compute.hpp"
+#include "support/poison.hpp"
 
 namespace attend::test {
 namespace {
@@ -21,22 +22,6 @@ const std::vector<sizes> problems = {{.B = 2, .H = 2, .Hk = 1, .L = 1, .S = 7, .
                                      {.B = 2, .H = 4, .Hk = 2, .L = 3, .S = 150, .E = 8, .Ev = 4},
                                      {.B = 2, .H = 2, .Hk = 1, .L = 70, .S = 30, .E = 4, .Ev = 9},
                                      {.B = 2, .H = 2, .Hk = 2, .L = 70, .S = quick() ? 200 : 2000, .E = 16, .Ev = 16}};
-
-/// K and V of these keys, in every batch and head.
-template <class T, class Which>
-inputs<T> poisoned(const inputs<T>& x, T poison, const Which& excluded) {
-  inputs<T> y{copy(x.q), copy(x.k), copy(x.v)};
-  for (std::int64_t b = 0; b < x.k.shape()[0]; ++b) {
-    for (std::int64_t h = 0; h < x.k.shape()[1]; ++h) {
-      for (std::int64_t j = 0; j < x.k.shape()[2]; ++j) {
-        if (!excluded(b, j)) continue;
-        for (std::int64_t d = 0; d < x.k.shape()[3]; ++d) y.k(b, h, j, d) = poison;
-        for (std::int64_t c = 0; c < x.v.shape()[3]; ++c) y.v(b, h, j, c) = poison;
-      }
-    }
-  }
-  return y;
-}
 
 TYPED_TEST(nan_contract, keys_that_a_mask_excludes_leak_nothing) {
   for (const sizes& n : problems) {

@@ -3,8 +3,7 @@
 
 #include <sstream>
 
-#include "support/compute.hpp"
-#include "support/memory.hpp"
+#include "support/form.hpp"
 
 namespace attend::test {
 namespace {
@@ -39,6 +38,12 @@ extents any_broadcast(const sizes& n, random_source& draw) {
   return shape;
 }
 
+/// Whether a problem of this size is refused with these options.
+bool is_refused(const sizes& n, const options& how) {
+  const tensor_view<const double> any(nullptr, {1, n.L, 0}, {0, 0, 0});
+  return check(any, any, any, {}, {.grid = how.grid, .neighborhood = how.neighborhood}).has_value();
+}
+
 TYPED_TEST(random_problems, are_those_of_the_reference) {
   const std::uint64_t count = quick() ? 60 : 500;
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
@@ -55,6 +60,11 @@ TYPED_TEST(random_problems, are_those_of_the_reference) {
     if (draw.coin()) n.S = std::max<std::int64_t>(n.S / 2, 1);
 
     options how;
+    random_source form(seed + 5000);
+    if (form.coin(0.25)) {
+      how.grid = {form.one_of<std::int64_t>({1, 2, 3, 7, 10}), form.one_of<std::int64_t>({1, 2, 5, 8, 13, 30})};
+      n.L = n.S = how.grid.rows * how.grid.columns;
+    }
     std::ostringstream what;
     what << "seed " << seed << ": " << n.to_string();
     how.layout = draw.one_of({layout::bhld, layout::blhd});
@@ -86,8 +96,33 @@ TYPED_TEST(random_problems, are_those_of_the_reference) {
     strided<TypeParam> placed_bias(bias, any_strides(bias.shape(), draw));
     if (draw.coin(0.3)) how.mask = placed_mask.view();
     if (draw.coin(0.3)) how.bias = placed_bias.view();
-    what << ", causal " << how.causal << ", window " << bool(how.window) << ", mask " << bool(how.mask) << ", bias "
-         << bool(how.bias) << ", lengths " << how.key_lengths.given();
+    const auto w = normal<TypeParam>({n.E}, seed + 3000);
+    if (form.coin(0.7)) {
+      const auto all = every_form(w);
+      const options& one = all[static_cast<std::size_t>(form.between(0, static_cast<std::int64_t>(all.size()) - 1))];
+      how.compatibility = one.compatibility, how.normalizer = one.normalizer;
+    }
+    if (how.grid && form.coin(0.8)) {
+      how.neighborhood = {.kernel = {2 * form.between(0, 4) + 1, 2 * form.between(0, 4) + 1},
+                          .dilation = {form.between(1, 3), form.between(1, 3)}};
+      how.neighborhood.border = border::shift;
+      if (form.coin() || is_refused(n, how)) how.neighborhood.border = border::clip;
+    }
+    const std::int64_t table_heads = form.coin() ? 1 : n.H, reach = form.one_of<std::int64_t>({0, 1, 4, 30, 2000});
+    auto table = normal<TypeParam>(how.grid ? extents{table_heads, 2 * form.between(0, 5) + 1, 2 * form.between(0, 9) + 1}
+                                            : extents{table_heads, 2 * reach + 1},
+                                   seed + 4000);
+    for (TypeParam& value : table)
+      if (form.coin(0.02)) value = static_cast<TypeParam>(-infinity);
+    strided<TypeParam> placed_table(table, any_strides(table.shape(), form));
+    if (form.coin(0.4)) {
+      how.relative = placed_table.view();
+      if (!how.query_offset.given()) how.query_offset = offset;
+    }
+    what << ", " << form_of(how) << ", grid " << how.grid.rows << " x " << how.grid.columns << ", neighborhood "
+         << bool(how.neighborhood) << ", relative " << bool(how.relative) << ", causal " << how.causal << ", window "
+         << bool(how.window) << ", mask " << bool(how.mask) << ", bias " << bool(how.bias) << ", lengths "
+         << how.key_lengths.given();
 
     const auto place = [&](std::int64_t heads, std::int64_t length, std::int64_t width, std::uint64_t own) {
       const extents shape = axes_of(n, heads, length, width, how.layout);

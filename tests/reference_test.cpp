@@ -8,14 +8,6 @@
 namespace attend::test {
 namespace {
 
-testing::AssertionResult equal(const reference::result& a, const reference::result& b) {
-  const auto tight = [](std::int64_t) { return 1e-13; };
-  if (auto same = near(a.out, b.out, tight); !same) return same << " (out)";
-  if (auto same = near(a.lse, b.lse, [](std::int64_t) { return 1e-12; }); !same) return same << " (lse)";
-  if (auto same = near(a.weights, b.weights, tight); !same) return same << " (weights)";
-  return testing::AssertionSuccess();
-}
-
 TEST(reference, gives_the_numbers_of_a_row_worked_out_by_hand) {
   tensor<double> q({1, 2}), k({3, 2}), v({3, 1});
   q(0, 0) = 1, q(0, 1) = 2;
@@ -62,7 +54,8 @@ TEST(reference, is_the_definition_for_causal_windows_prefixes_and_lengths) {
                                                 return (seen || j < prefix(b)) && j < lengths(b);
                                               },
                                           .scale = -0.75});
-      EXPECT_TRUE(equal(reference::attention(x.q, x.k, x.v, how, true), want)) << "causal " << causal << ", left " << left;
+      EXPECT_TRUE(same_result(reference::attention(x.q, x.k, x.v, how, true), want))
+          << "causal " << causal << ", left " << left;
     }
   }
 }
@@ -77,7 +70,7 @@ TEST(reference, is_the_definition_for_masks_and_biases) {
       x, {.allowed = [&](auto b, auto h, auto i, auto j) { return mask(h, 0, j) && bias(b, 0, i, j) > -infinity; },
           .bias = [&](auto b, auto, auto i, auto j) { return double(bias(b, 0, i, j)); },
           .scale = 1 / std::sqrt(3.0)});
-  EXPECT_TRUE(equal(reference::attention(x.q, x.k, x.v, {.mask = mask, .bias = bias}, true), want));
+  EXPECT_TRUE(same_result(reference::attention(x.q, x.k, x.v, {.mask = mask, .bias = bias}, true), want));
 }
 
 TEST(reference, reads_the_second_layout) {

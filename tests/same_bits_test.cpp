@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "support/compute.hpp"
+#include "support/parts.hpp"
 
 namespace attend::test {
 namespace {
@@ -16,28 +17,6 @@ const std::vector<sizes> problems = {{.B = 3, .H = 4, .Hk = 2, .L = 1, .S = 3500
                                      {.B = 2, .H = 2, .Hk = 2, .L = 5, .S = 1700, .E = 9, .Ev = 8},
                                      {.B = 2, .H = 2, .Hk = 1, .L = 150, .S = 130, .E = 33, .Ev = 17},
                                      {.B = 1, .H = 1, .Hk = 1, .L = 70, .S = 3300, .E = 8, .Ev = 8}};
-
-/// Rows [first, first + count) of axis `axis`, as a view.
-template <class T>
-tensor_view<const T> part(const tensor<T>& x, int axis, std::int64_t first, std::int64_t count) {
-  tensor_view<const T> view = x.view();
-  view.data += first * view.strides[axis];
-  view.shape[axis] = count;
-  return view;
-}
-
-/// `some` are these rows of `all` along `axis`.
-template <class T>
-testing::AssertionResult is_part(const tensor<T>& some, const tensor<T>& all, int axis, std::int64_t first) {
-  tensor<T> expected(some.shape());
-  std::int64_t outer = 1, inner = 1;
-  for (int i = 0; i < axis; ++i) outer *= all.shape()[i];
-  for (int i = axis + 1; i < all.shape().rank(); ++i) inner *= all.shape()[i];
-  const std::int64_t count = some.shape()[axis];
-  for (std::int64_t i = 0; i < outer; ++i)
-    std::copy_n(all.data() + (i * all.shape()[axis] + first) * inner, count * inner, expected.data() + i * count * inner);
-  return same_bits(some, expected);
-}
 
 TYPED_TEST(same_bits_of, any_number_of_threads) {
   for (const sizes& n : problems) {

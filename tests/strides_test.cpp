@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "support/compute.hpp"
+#include "support/form.hpp"
 #include "support/memory.hpp"
 
 namespace attend::test {
@@ -51,6 +51,49 @@ TYPED_TEST(strides, of_inputs_change_no_bit) {
   }
 }
 
+TYPED_TEST(strides, of_inputs_change_no_bit_of_any_form) {
+  for (const sizes& n : problems) {
+    const auto x = make_inputs<TypeParam>(n);
+    const auto w = normal<TypeParam>({n.E}, 5);
+    const auto of_q = placements(x.q.shape()), of_k = placements(x.k.shape()), of_v = placements(x.v.shape());
+    std::size_t i = 0;
+    for (const options& how : every_form(w)) {
+      const auto want = compute(x, how, true);
+      strided<TypeParam> q(x.q, of_q[i]), k(x.k, of_k[i]), v(x.v, of_v[i]), out(want.out.shape(), of_q[i]);
+      unaligned<TypeParam> far_q(x.q), far_k(x.k), far_v(x.v);
+      const auto same = [&](const array_view& a, const array_view& b, const array_view& c) {
+        return same_bits(compute<TypeParam>(a, b, c, how, true), want);
+      };
+      EXPECT_TRUE(same(q.view(), x.k, x.v)) << form_of(how) << ", q " << of_q[i].to_string() << ", " << n.to_string();
+      EXPECT_TRUE(same(x.q, k.view(), x.v)) << form_of(how) << ", k " << of_k[i].to_string() << ", " << n.to_string();
+      EXPECT_TRUE(same(q.view(), k.view(), v.view())) << form_of(how) << ", v " << of_v[i].to_string() << ", " << n.to_string();
+      EXPECT_TRUE(same(far_q.view(), far_k.view(), far_v.view())) << form_of(how) << ", unaligned, " << n.to_string();
+      i = (i + 1) % of_q.size();
+    }
+  }
+}
+
+TYPED_TEST(strides, of_the_weights_of_additive_change_no_bit) {
+  for (const sizes& n : problems) {
+    const auto x = make_inputs<TypeParam>(n);
+    const auto w = normal<TypeParam>({n.E}, 6);
+    const auto with = [&](const array_view& weights, bool reproducible) {
+      return compute(x, {.compatibility = additive(weights), .reproducible = reproducible}, true);
+    };
+    for (const bool reproducible : {false, true}) {
+      const auto want = with(w, reproducible);
+      for (const std::int64_t step : {-1, 2, -3, 7}) {
+        strided<TypeParam> placed(w, {step});
+        EXPECT_TRUE(same_bits(with(placed.view(), reproducible), want)) << step << ", " << n.to_string();
+      }
+      EXPECT_TRUE(same_bits(with(unaligned<TypeParam>(w).view(), reproducible), want)) << n.to_string();
+      const tensor<TypeParam> one({n.E}, w(0));
+      const tensor_view<const TypeParam> repeated(w.data(), {n.E}, {0});
+      EXPECT_TRUE(same_bits(with(repeated, reproducible), with(one, reproducible))) << n.to_string();
+    }
+  }
+}
+
 TYPED_TEST(strides, of_zero_repeat_an_element) {
   for (const sizes& n : problems) {
     const auto row = normal<TypeParam>({n.S, n.E}, 1), value = normal<TypeParam>({n.Ev}, 2),
@@ -61,6 +104,24 @@ TYPED_TEST(strides, of_zero_repeat_an_element) {
     const tensor_view<const TypeParam> one(value.data(), {n.B, n.Hk, n.S, n.Ev}, {0, 0, 0, 0});
     EXPECT_TRUE(as_reference(compute<TypeParam>(q, k, v, {}, true), q, k, v)) << n.to_string();
     EXPECT_TRUE(as_reference(compute<TypeParam>(q, k, one, {}, true), q, k, one)) << n.to_string();
+  }
+}
+
+TYPED_TEST(strides, of_zero_repeat_an_element_in_every_form) {
+  for (const sizes& n : problems) {
+    const auto row = normal<TypeParam>({n.S, n.E}, 7), value = normal<TypeParam>({n.Ev}, 8),
+               query = normal<TypeParam>({n.E}, 9);
+    const tensor_view<const TypeParam> q(query.data(), {n.B, n.H, n.L, n.E}, {0, 0, 0, 1});
+    const tensor_view<const TypeParam> k(row.data(), {n.B, n.Hk, n.S, n.E}, {0, 0, n.E, 1});
+    const tensor_view<const TypeParam> flat(row.data(), {n.B, n.Hk, n.S, n.E}, {0, 0, 1, 0});  // one number a key
+    const tensor_view<const TypeParam> v(value.data(), {n.B, n.Hk, n.S, n.Ev}, {0, 0, 0, 1});
+    const auto w = normal<TypeParam>({n.E}, 10);
+    const std::vector<options> forms = every_form(w);
+    for (std::size_t i = 0; i < forms.size(); i += 7) {  // every compatibility, each with another normalizer
+      const options& how = forms[i];
+      EXPECT_TRUE(as_reference(compute<TypeParam>(q, k, v, how), q, k, v, how)) << form_of(how) << ", " << n.to_string();
+      EXPECT_TRUE(as_reference(compute<TypeParam>(q, flat, v, how), q, flat, v, how)) << form_of(how) << ", " << n.to_string();
+    }
   }
 }
 

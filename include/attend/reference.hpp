@@ -14,15 +14,30 @@ namespace attend::reference {
 /// Everything a call can give, in float64 and row-major; shapes as in `outputs`.
 struct result {
   tensor<double> out;
-  tensor<double> lse;
+  tensor<double> lse;      ///< empty for every normalizer but softmax, the only one that has it
   tensor<double> weights;  ///< empty unless asked for
 };
 
 /// The same contract and checks as `attend::attention`, evaluated in float64. Throws `argument_error`.
 result attention(const array_view& q, const array_view& k, const array_view& v, const options& how = {}, bool weights = false);
 
-/// The largest error that the contract allows for `out`, element by element, in the layout of `truth.out`:
-/// `bound * max|v|`, or what rounding scores of this size makes inevitable, whichever is larger.
+/// The largest error that the contract allows for `out`, element by element, in the layout of `truth.out`: the larger of
+///
+///     bound * max(max|v|, sum_j |w_j v_j|)     bound = 2e-6 for float32, 1e-12 for float64
+///     2 eps * M * sum_j |dy/ds_j|              what rounding scores of this size makes inevitable
+///
+/// eps is that of the inputs' type, the sums run over the keys that the row sees, and M is the row's largest size of a score:
+/// |scale| * (the magnitudes of the terms of f, added up) + |bias| + |relative|. The terms are q_d k_d (dot), the same of the
+/// vectors scaled to length 1 (cosine), (q_d - k_d)^2 / (2 sigma^2) (gaussian), |q_d - k_d| (l1), w_d tanh(q_d + k_d)
+/// (additive); `none` has no term. With T the sum that relu2 and abs divide by (where it is 0, so are all weights and the
+/// bound's second part stands for T = 1) and N the number of keys,
+///
+///     dy/ds_j = w_j (v_j - y)               softmax        w_j (1 - w_j) v_j            sigmoid
+///               v_j / N                     mean           2 max(s_j, 0) (v_j - y) / T  relu2
+///               v_j                         sum            (v_j - sign(s_j) y) / T      abs
+///
+/// These are slopes: where T is no larger than its own rounding, relu2 and abs may jump from one key to another and no bound
+/// of this kind holds. An element that is infinite or NaN in `truth` is exact.
 tensor<double> error_bound(const array_view& q, const array_view& k, const array_view& v, const options& how,
                            const result& truth);
 

@@ -1,12 +1,14 @@
 // Compatibility functions f(q, k) = sum over d of a term: what a kernel adds up, one term per column, in whatever order of
 // loops suits it. Constant factors (1/2 sigma^2, signs) are the job's score_scale. `weight` is that of additive, 0 otherwise.
-// Terms of columns that were filled up with zeros are 0.
+// Terms of columns that were filled up with zeros are 0. Long sums are added up by parts of `columns`, because one by one they
+// drift too far; parts are shorter where all terms have one sign.
 
 namespace compatible {
 
 template <class S>
 struct dot {
   static constexpr bool reads_keys = true, weighted = false;
+  static constexpr std::int64_t columns = 128;
   [[gnu::always_inline]] static inline typename S::V add(typename S::V sum, typename S::V q, typename S::V k, typename S::V) {
     return S::fma(k, q, sum);
   }
@@ -20,6 +22,7 @@ struct cosine : dot<S> {};
 template <class S>
 struct gaussian {
   static constexpr bool reads_keys = true, weighted = false;
+  static constexpr std::int64_t columns = 32;
   [[gnu::always_inline]] static inline typename S::V add(typename S::V sum, typename S::V q, typename S::V k, typename S::V) {
     const typename S::V difference = q - k;
     return S::fma(difference, difference, sum);
@@ -29,6 +32,7 @@ struct gaussian {
 template <class S>
 struct l1 {
   static constexpr bool reads_keys = true, weighted = false;
+  static constexpr std::int64_t columns = 32;
   [[gnu::always_inline]] static inline typename S::V add(typename S::V sum, typename S::V q, typename S::V k, typename S::V) {
     return sum + S::abs(q - k);
   }
@@ -37,6 +41,7 @@ struct l1 {
 template <class S>
 struct additive {
   static constexpr bool reads_keys = true, weighted = true;
+  static constexpr std::int64_t columns = 128;
   [[gnu::always_inline]] static inline typename S::V add(typename S::V sum, typename S::V q, typename S::V k,
                                                          typename S::V weight) {
     return S::fma(weight, tanh_of<S>(q + k), sum);
@@ -47,6 +52,7 @@ struct additive {
 template <class S>
 struct none {
   static constexpr bool reads_keys = false, weighted = false;
+  static constexpr std::int64_t columns = 128;
   [[gnu::always_inline]] static inline typename S::V add(typename S::V sum, typename S::V, typename S::V, typename S::V) {
     return sum;
   }

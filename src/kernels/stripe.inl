@@ -45,9 +45,6 @@ struct stripe : forward_block<S> {
   // One vector leaves registers for more rows, which also hide the latency of the sums.
   static constexpr int rows = sparse ? 2 * S::micro_rows : S::micro_rows;
 
-  // Longer sums are added up by parts of so many columns: one by one, equal terms would drift too far.
-  static constexpr std::int64_t sum_columns = 128;
-
   /// What a call of score_rows covers: columns [begin, end), whose sum is added to what the scores hold, unless they are the first.
   struct part {
     std::int64_t begin, end;
@@ -95,7 +92,7 @@ struct stripe : forward_block<S> {
     const T* const queries = s.queries + keys.lane;
     std::int64_t begin = 0;
     do {  // once for width 0, too
-      const part of{begin, job.width - begin < sum_columns ? job.width : begin + sum_columns, s.additive};
+      const part of{begin, job.width - begin < F::columns ? job.width : begin + F::columns, s.additive};
       int r = 0;
       for (; r + rows <= keys.count; r += rows) score_rows<F, rows>(keys.k_rows + r, queries, of, scores + r * lanes);
       if (sparse && r + S::micro_rows <= keys.count) {
@@ -103,7 +100,7 @@ struct stripe : forward_block<S> {
         r += S::micro_rows;
       }
       score_rest<F, S::micro_rows - 1>(keys.k_rows + r, keys.count - r, queries, of, scores + r * lanes);
-      begin += sum_columns;
+      begin += F::columns;
     } while (begin < job.width);
   }
 
@@ -139,12 +136,18 @@ struct stripe : forward_block<S> {
       const V factor = S::set(static_cast<T>(job.score_scale));
       for_each([&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
     }
-    const auto add = [&](const T* bias) {
+    if (job.has_bias) {
       for_each([&](V score, int key, int lane)
-                   __attribute__((always_inline)) { return biased<S>(score, S::load(bias + key * lanes + lane)); });
-    };
-    if (job.has_bias) add(s.bias);
-    if (job.has_relative) add(s.relative);
+                   __attribute__((always_inline)) { return biased<S>(score, S::load(s.bias + key * lanes + lane)); });
+    }
+    if (job.has_relative) {
+      // What the bias excluded stays excluded, whatever the table has there.
+      const T* const bias = job.has_bias ? s.bias : s.relative;
+      for_each([&](V score, int key, int lane) __attribute__((always_inline)) {
+        const int at = key * lanes + lane;
+        return biased<S>(score, S::load(s.relative + at), S::load(bias + at));
+      });
+    }
     if (!masked) return;
     for_each([&](V score, int key, int lane) __attribute__((always_inline)) {
       const typename S::Word* const words = s.bits + key / keys_per_word * lanes + lane;

@@ -1,0 +1,176 @@
+// One row of the oracle, by definition: which keys a query sees and how they score, decided key by key in float64.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "problem.hpp"
+
+namespace attend::reference {
+
+using attend::detail::operand;
+using attend::detail::problem;
+using attend::detail::row_pointer;
+
+inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
+
+/// Element `index` of a row that may lie at any address.
+template <class T>
+double read(const void* row, std::int64_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(row) + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+/// The same where float32 may stand beside inputs of another type: biases, tables, weights.
+inline double read_number(dtype type, const void* row, std::int64_t index) {
+  return type == dtype::f32 ? read<float>(row, index) : read<double>(row, index);
+}
+
+/// Scales x to length 1; a zero vector stays one. The elements are divided by the largest first, so that no square leaves its
+/// range. Infinities and NaN give NaN.
+inline void make_unit(std::vector<double>& x) {
+  double largest = 0, squares = 0;
+  for (const double element : x) largest = std::max(largest, std::abs(element));
+  if (largest == 0) return;
+  for (double& element : x) {
+    element /= largest;
+    squares += element * element;
+  }
+  for (double& element : x) element /= std::sqrt(squares);
+}
+
+/// Whether cell `to` of an axis is a neighbour of cell `from`: it has the same remainder by the dilation, and lies within half a
+/// kernel (clip), or fewer cells of that remainder than the kernel holds lie nearer (shift).
+inline bool is_neighbor(std::int64_t from, std::int64_t to, std::int64_t size, std::int64_t kernel, std::int64_t dilation,
+                        border edge) {
+  const std::int64_t distance = std::abs(to - from), steps = distance / dilation;
+  if (distance % dilation != 0) return false;
+  if (edge == border::clip || steps == 0) return steps <= kernel / 2;
+  const std::int64_t before = from / dilation, after = (size - 1 - from) / dilation;
+  return 1 + std::min(steps - 1, before) + std::min(steps - 1, after) < kernel;
+}
+
+/// A key that a row sees.
+struct seen_key {
+  std::int64_t j;
+  double score;
+  double size;  ///< the sizes of the score's terms added up: what rounding it is relative to
+  double weight = 0;
+};
+
+/// One query of one head.
+template <class T>
+class row {
+ public:
+  row(const problem& p, std::int64_t b, std::int64_t h, std::int64_t i)
+      : p_(p),
+        b_(b),
+        h_(h),
+        i_(i),
+        position_(attend::detail::first_position(p, b) + i),
+        length_(attend::detail::key_length(p, b)),
+        prefix_(p.has_prefix ? attend::detail::batch_value(p.batch, b, p.prefix) : 0) {
+    if (p.compatibility != compatibility_kind::none) read_vector(p.q, row_pointer(p.batch, p.q, b, h, i), query_);
+  }
+
+  /// The keys that are not excluded, in order, without weights. Nothing of an excluded key's K and V is read.
+  void find_keys(std::vector<seen_key>& keys) {
+    keys.clear();
+    for (std::int64_t j = 0; j < length_; ++j) {
+      if (!(j < prefix_ || in_sight(j - position_)) || !in_neighborhood(j)) continue;
+      if (p_.mask && read<unsigned char>(row_of(p_.mask), j * p_.mask.column) == 0) continue;
+      const double bias = p_.bias ? read_number(p_.bias.type, row_of(p_.bias), j * p_.bias.column) : 0;
+      const double relative = p_.relative ? relative_bias(j) : 0;
+      if (bias == minus_infinity || relative == minus_infinity) continue;
+      const terms f = compatibility(j);
+      const double score = p_.scale * f.sum + bias + relative;
+      if (score == minus_infinity) continue;
+      keys.push_back({j, score, std::abs(p_.scale) * f.size + std::abs(bias) + std::abs(relative)});
+    }
+  }
+
+  /// Calls `visit(c, v_jc)` for every column of a key's value.
+  template <class Visit>
+  void for_each_value(std::int64_t j, const Visit& visit) const {
+    const void* const values = row_pointer(p_.batch, p_.v, b_, h_ / p_.group, j);
+    for (std::int64_t c = 0; c < p_.value_width; ++c) visit(static_cast<std::size_t>(c), read<T>(values, c * p_.v.column));
+  }
+
+ private:
+  struct terms {
+    double sum = 0, size = 0;
+  };
+
+  /// By causal and window, a key so far from the query's position.
+  bool in_sight(std::int64_t distance) const {
+    return (!p_.causal || distance <= 0) && (!p_.left || distance >= -*p_.left) && (!p_.right || distance <= *p_.right);
+  }
+
+  bool in_neighborhood(std::int64_t j) const {
+    if (!p_.neighborhood) return true;
+    const auto& [kernel, dilation, edge] = p_.neighborhood;
+    const auto& [rows, columns, given] = p_.grid;
+    return is_neighbor(i_ / columns, j / columns, rows, kernel.rows, dilation.rows, edge) &&
+           is_neighbor(i_ % columns, j % columns, columns, kernel.columns, dilation.columns, edge);
+  }
+
+  double relative_bias(std::int64_t j) const {
+    const auto step = [](std::int64_t offset, std::int64_t reach) { return std::clamp(offset, -reach, reach) + reach; };
+    const operand& table = p_.relative;
+    const std::int64_t columns = p_.grid.columns;
+    const std::int64_t down = p_.grid ? step(j / columns - i_ / columns, p_.relative_rows) : 0;
+    const std::int64_t along = step(p_.grid ? j % columns - i_ % columns : j - position_, p_.relative_columns);
+    return read_number(table.type, table.data, h_ * table.head + down * table.row + along * table.column);
+  }
+
+  /// f(q, k_j).
+  terms compatibility(std::int64_t j) {
+    if (p_.compatibility == compatibility_kind::none) return {};
+    read_vector(p_.k, row_pointer(p_.batch, p_.k, b_, h_ / p_.group, j), key_);
+    switch (p_.compatibility) {
+      case compatibility_kind::dot:
+      case compatibility_kind::cosine: return add_up([](double q, double k, std::int64_t) { return q * k; });
+      case compatibility_kind::gaussian:
+        return add_up([&](double q, double k, std::int64_t) { return (q - k) / p_.sigma * ((q - k) / p_.sigma) / -2; });
+      case compatibility_kind::l1: return add_up([](double q, double k, std::int64_t) { return -std::abs(q - k); });
+      case compatibility_kind::additive: {
+        const operand& w = p_.additive_weights;
+        return add_up(
+            [&](double q, double k, std::int64_t d) { return read_number(w.type, w.data, d * w.column) * std::tanh(q + k); });
+      }
+      case compatibility_kind::none: break;
+    }
+    return {};
+  }
+
+  template <class Term>
+  terms add_up(const Term& term_of) const {
+    terms f;
+    for (std::int64_t d = 0; d < p_.width; ++d) {
+      const double term = term_of(query_[static_cast<std::size_t>(d)], key_[static_cast<std::size_t>(d)], d);
+      f.sum += term;
+      f.size += std::abs(term);
+    }
+    return f;
+  }
+
+  /// A row of q or k; of length 1 where only its direction counts.
+  void read_vector(const operand& x, const void* from, std::vector<double>& to) const {
+    to.resize(static_cast<std::size_t>(p_.width));
+    for (std::size_t d = 0; d < to.size(); ++d) to[d] = read<T>(from, static_cast<std::int64_t>(d) * x.column);
+    if (p_.compatibility == compatibility_kind::cosine) make_unit(to);
+  }
+
+  const void* row_of(const operand& x) const { return row_pointer(p_.batch, x, b_, h_, i_); }
+
+  const problem& p_;
+  std::int64_t b_, h_, i_, position_, length_, prefix_;
+  std::vector<double> query_, key_;
+};
+
+}  // namespace attend::reference

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 
 #include "attend/attention.hpp"
@@ -35,12 +36,33 @@ struct batch_values {
   std::int64_t strides[max_batch_axes] = {};
 };
 
+/// What happens to a score, in order: the caller's list, then soft cap, bias, relative table and ALiBi.
+struct score_function {
+  enum class kind : std::uint8_t { soft_cap, bias, relative, alibi };
+  kind what = kind::soft_cap;
+  double cap = 0;  // of soft_cap
+  operand
+      numbers;  // of bias: read (batch..., head, query, key); of alibi: read (head); the paper's slopes where there are none
+};
+inline constexpr int max_score_functions = score_list::max_size + 4;
+
 struct problem {
   dtype type = dtype::none;
   batch_shape batch;
   std::int64_t heads = 0, kv_heads = 0, group = 1;  // group = heads / kv_heads
   std::int64_t queries = 0, keys = 0, width = 0, value_width = 0;
-  operand q, k, v, mask, bias, out, lse, weights;
+  operand q, k, v, mask, out, lse, weights, scores;
+  score_stage stage = score_stage::biased;
+  // Packed sequences: b counts them, their rows begin at starts[b] and end at starts[b + 1], and `queries` and `keys` are those of the
+  // longest. Null where every batch has rows of its own.
+  operand query_starts, key_starts;
+  operand query_segments, key_segments;  // read (batch..., row)
+  score_function score[max_score_functions];
+  int score_count = 0;
+  int capped_count = 0;  // of them, those up to the soft cap
+  operand sinks;         // read (head)
+  double dropout_p = 0;
+  std::uint64_t seed = 0;
   compatibility_kind compatibility = compatibility_kind::dot;
   attend::normalizer normalizer = attend::normalizer::softmax;
   double sigma = 1;          // of gaussian
@@ -73,14 +95,31 @@ inline std::int64_t batch_value(const batch_shape& batch, std::int64_t b, const 
   return values.data ? values.data[batch_offset(batch, b, values.strides)] : values.value;
 }
 
-/// Keys of sequence b: its length where lengths were given, else S.
+/// Element n of a list of integers that may lie at any address.
+inline std::int64_t integer_at(const operand& x, std::int64_t offset) noexcept {
+  std::int64_t value;
+  std::memcpy(&value, static_cast<const char*>(x.data) + offset * std::int64_t{sizeof value}, sizeof value);
+  return value;
+}
+
+/// The first row of sequence b and the number of its rows, by its boundaries; all rows where nothing is packed.
+inline std::int64_t first_row(const operand& starts, std::int64_t b) noexcept {
+  return starts ? integer_at(starts, b * starts.row) : 0;
+}
+inline std::int64_t rows_of(const operand& starts, std::int64_t b, std::int64_t all) noexcept {
+  return starts ? first_row(starts, b + 1) - first_row(starts, b) : all;
+}
+inline std::int64_t queries_of(const problem& p, std::int64_t b) noexcept { return rows_of(p.query_starts, b, p.queries); }
+inline std::int64_t keys_of(const problem& p, std::int64_t b) noexcept { return rows_of(p.key_starts, b, p.keys); }
+
+/// Keys of sequence b that are there: its length where lengths were given, else all.
 inline std::int64_t key_length(const problem& p, std::int64_t b) noexcept {
-  return p.has_lengths ? batch_value(p.batch, b, p.lengths) : p.keys;
+  return p.has_lengths ? batch_value(p.batch, b, p.lengths) : keys_of(p, b);
 }
 
 /// Position of query 0 of sequence b among its keys.
 inline std::int64_t first_position(const problem& p, std::int64_t b) noexcept {
-  return p.lower_right ? key_length(p, b) - p.queries : batch_value(p.batch, b, p.offset);
+  return p.lower_right ? key_length(p, b) - queries_of(p, b) : batch_value(p.batch, b, p.offset);
 }
 
 /// Half-open runs of keys that structure (causal, window, prefix, lengths) allows a query; an empty one is [0, 0).
@@ -106,5 +145,49 @@ inline void* row_pointer(const batch_shape& batch, const operand& x, std::int64_
   const std::int64_t offset = batch_offset(batch, b, x.batch) + head * x.head + row * x.row;
   return static_cast<char*>(x.data) + offset * size_of(x.type);
 }
+
+/// The same for arrays of one row per query (q, out, lse, mask, ...) and of one row per key (k, v).
+inline void* query_row(const problem& p, const operand& x, std::int64_t b, std::int64_t head, std::int64_t query) noexcept {
+  return row_pointer(p.batch, x, b, head, first_row(p.query_starts, b) + query);
+}
+inline void* key_row(const problem& p, const operand& x, std::int64_t b, std::int64_t head, std::int64_t key) noexcept {
+  return row_pointer(p.batch, x, b, head, first_row(p.key_starts, b) + key);
+}
+
+/// Segments of query i and key j of sequence b.
+inline std::int64_t query_segment(const problem& p, std::int64_t b, std::int64_t i) noexcept {
+  const operand& x = p.query_segments;
+  return integer_at(x, batch_offset(p.batch, b, x.batch) + (first_row(p.query_starts, b) + i) * x.row);
+}
+inline std::int64_t key_segment(const problem& p, std::int64_t b, std::int64_t j) noexcept {
+  const operand& x = p.key_segments;
+  return integer_at(x, batch_offset(p.batch, b, x.batch) + (first_row(p.key_starts, b) + j) * x.row);
+}
+
+/// A number of the inputs' dtype or float32 that stands beside them.
+inline double number_at(const operand& x, std::int64_t offset) noexcept {
+  const char* const at = static_cast<const char*>(x.data) + offset * size_of(x.type);
+  if (x.type == dtype::f32) {
+    float value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  double value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+/// Slope of ALiBi for a head.
+double alibi_slope(const problem& p, const score_function& f, std::int64_t head) noexcept;
+
+/// Whether dropout keeps the weights of keys 4n to 4n + 3: their words of Philox 4x32-10.
+struct philox_words {
+  std::uint32_t word[4];
+};
+philox_words philox(std::uint64_t seed, std::int64_t four_keys, std::int64_t query, std::int64_t head,
+                    std::int64_t batch) noexcept;
+
+/// Kept where the word is at least p * 2^32.
+inline bool keeps(double p, std::uint32_t word) noexcept { return static_cast<double>(word) >= p * 4294967296.0; }
 
 }  // namespace attend::detail

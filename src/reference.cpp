@@ -20,22 +20,23 @@ constexpr std::size_t block_keys = 1024;
 
 bool ends_block(std::size_t n, const std::vector<seen_key>& keys) { return (n + 1) % block_keys == 0 || n + 1 == keys.size(); }
 
-/// Index of query i of head h of batch b among the rows of `lse` and `weights`.
+/// Index of query i of head h of batch b among the rows of `lse` and `weights`; packed rows are (total, heads).
 std::int64_t row_index(const problem& p, std::int64_t b, std::int64_t h, std::int64_t i) {
+  if (p.query_starts) return (first_row(p.query_starts, b) + i) * p.heads + h;
   return (b * p.heads + h) * p.queries + i;
 }
 
 /// Index of the row's first column in `out`.
 std::int64_t out_index(const problem& p, layout order, std::int64_t b, std::int64_t h, std::int64_t i) {
-  const std::int64_t row = order == layout::bhld ? row_index(p, b, h, i) : (b * p.queries + i) * p.heads + h;
-  return row * p.value_width;
+  const bool heads_last = order == layout::blhd && !p.query_starts;
+  return (heads_last ? (b * p.queries + i) * p.heads + h : row_index(p, b, h, i)) * p.value_width;
 }
 
 template <class T, class Visit>
 void for_each_row(const problem& p, const Visit& visit) {
   for (std::int64_t b = 0; b < p.batch.count; ++b) {
     for (std::int64_t h = 0; h < p.heads; ++h) {
-      for (std::int64_t i = 0; i < p.queries; ++i) visit(row<T>(p, b, h, i), b, h, i);
+      for (std::int64_t i = 0; i < queries_of(p, b); ++i) visit(row<T>(p, b, h, i), b, h, i);
     }
   }
 }
@@ -56,14 +57,15 @@ double sum_of_magnitudes(const std::vector<seen_key>& keys) {
 }
 
 /// What all weights of a row have in common: scores are taken against `top` (softmax subtracts it; relu2 and abs divide by it, so
-/// that no square leaves its range), numerators are divided by `sum`.
+/// that no square leaves its range), numerators are divided by `sum`; of softmax, `sink` is the share that is no key's.
 struct denominator {
-  double top = 0, sum = 1;
+  double top = 0, sum = 1, sink = 0;
 };
 
-denominator weigh(normalizer kind, std::vector<seen_key>& keys) {
+/// Weights as they are before dropout.
+denominator weigh(normalizer kind, std::vector<seen_key>& keys, double sink) {
   denominator row;
-  if (kind == normalizer::softmax) row.top = largest_score(keys);
+  if (kind == normalizer::softmax) row.top = std::max(largest_score(keys), sink);
   if (kind == normalizer::relu2 || kind == normalizer::abs) {
     for (const seen_key& key : keys) row.top = std::max(row.top, kind == normalizer::abs ? std::abs(key.score) : key.score);
     if (row.top == 0 || std::isinf(row.top)) row.top = 1;  // beside an infinity the others weigh 0
@@ -81,8 +83,10 @@ denominator weigh(normalizer kind, std::vector<seen_key>& keys) {
   }
   if (kind == normalizer::mean) row.sum = static_cast<double>(keys.size());
   if (kind == normalizer::softmax || kind == normalizer::relu2 || kind == normalizer::abs) row.sum = sum_of_magnitudes(keys);
+  if (sink != minus_infinity) row.sum += row.sink = std::exp(sink - row.top);
   if (row.sum == 0) row.sum = 1;  // the weights are 0 already
   for (seen_key& key : keys) key.weight /= row.sum;
+  row.sink /= row.sum;
   return row;
 }
 
@@ -92,9 +96,10 @@ void evaluate(const problem& p, layout order, result& y) {
   std::vector<double> block(static_cast<std::size_t>(p.value_width));
   for_each_row<T>(p, [&](row<T>&& one, std::int64_t b, std::int64_t h, std::int64_t i) {
     one.find_keys(keys);
-    const denominator below = weigh(p.normalizer, keys);
+    const denominator below = weigh(p.normalizer, keys, one.sink());
+    for (seen_key& key : keys) key.weight *= key.kept;  // a NaN stays one where it is dropped
     if (p.normalizer == normalizer::softmax)
-      y.lse.data()[row_index(p, b, h, i)] = below.top + std::log(below.sum);  // -inf without a key
+      y.lse.data()[row_index(p, b, h, i)] = keys.empty() ? one.sink() : below.top + std::log(below.sum);
 
     double* const out = y.out.data() + out_index(p, order, b, h, i);  // 0, and stays 0 in an empty row
     for (std::size_t n = 0; n < keys.size(); ++n) {
@@ -113,10 +118,12 @@ template <class T>
 double largest_value(const problem& p) {
   double largest = 0;
   for (std::int64_t b = 0; b < p.batch.count; ++b) {
-    if (b > 0 && std::all_of(p.v.batch, p.v.batch + p.batch.axes, [](std::int64_t stride) { return stride == 0; })) break;
+    if (b > 0 && !p.key_starts &&
+        std::all_of(p.v.batch, p.v.batch + p.batch.axes, [](std::int64_t stride) { return stride == 0; }))
+      break;
     for (std::int64_t h = 0; h < p.kv_heads; ++h) {
       for (std::int64_t j = 0; j < attend::detail::key_length(p, b); ++j) {
-        const void* const values = row_pointer(p.batch, p.v, b, h, j);
+        const void* const values = key_row(p, p.v, b, h, j);
         for (std::int64_t c = 0; c < p.value_width; ++c) {
           const double size = std::abs(read<T>(values, c * p.v.column));
           if (std::isfinite(size)) largest = std::max(largest, size);
@@ -127,7 +134,7 @@ double largest_value(const problem& p) {
   return largest;
 }
 
-/// How a result moves with a score: |dy/ds_j| = slope * |v_j - pull * y|.
+/// How a result moves with a score: |dy/ds_j| = slope * |kept_j v_j - pull * y|.
 struct response {
   double slope, pull;
 };
@@ -155,13 +162,14 @@ void bound_errors(const problem& p, layout order, const result& truth, tensor<do
   std::vector<double> sizes(static_cast<std::size_t>(p.value_width)), moved(sizes);
   for_each_row<T>(p, [&](row<T>&& one, std::int64_t b, std::int64_t h, std::int64_t i) {
     one.find_keys(keys);
-    double size = 0;
+    double size = one.sink() == minus_infinity ? 0 : std::abs(one.sink());
+    if (!(size < 1e30)) size = 0;
     for (const seen_key& key : keys) {
       if (key.size < 1e30) size = std::max(size, key.size);  // infinite and NaN scores have results that are exact
     }
     // Where weights are shares and |v_j - y| is at most 2 max|v|, most rows need no second look.
-    if (p.normalizer == normalizer::softmax && 4 * epsilon * size <= relative) return;
-    const denominator below = weigh(p.normalizer, keys);
+    if (p.normalizer == normalizer::softmax && p.dropout_p == 0 && 4 * epsilon * size <= relative) return;
+    const denominator below = weigh(p.normalizer, keys, one.sink());
     const double* const y = truth.out.data() + out_index(p, order, b, h, i);
     double* const bound = bounds.data() + out_index(p, order, b, h, i);
     std::fill(sizes.begin(), sizes.end(), 0.0);
@@ -169,16 +177,36 @@ void bound_errors(const problem& p, layout order, const result& truth, tensor<do
     for (const seen_key& key : keys) {
       const response to = response_to(p.normalizer, key, below);
       one.for_each_value(key.j, [&](std::size_t c, double value) {
-        sizes[c] += std::abs(key.weight * value);
-        moved[c] += to.slope * std::abs(value - to.pull * y[c]);
+        sizes[c] += std::abs(key.weight * key.kept * value);
+        moved[c] += to.slope * std::abs(key.kept * value - to.pull * y[c]);
       });
     }
     for (std::size_t c = 0; c < moved.size(); ++c) {
+      moved[c] += below.sink * std::abs(y[c]);
       for (const double other : {relative * sizes[c] + flushed, 2 * epsilon * size * moved[c]})
         if (std::isfinite(other)) bound[c] = std::max(bound[c], other);
     }
   });
 }
+
+template <class... Arguments>
+void evaluate(const problem& p, Arguments&&... more) {
+  p.type == dtype::f32 ? evaluate<float>(p, more...) : evaluate<double>(p, more...);
+}
+
+tensor<double> bounds_of(const problem& p, const extents& shape, const options& how, const result& truth) {
+  if (truth.out.shape() != shape) {
+    throw argument_error("truth", "the reference's result of the same call, with out of shape " + shape.to_string(),
+                         "one of shape " + truth.out.shape().to_string());
+  }
+  if (how.dropout.p > 0 && !how.dropout.seed)
+    throw argument_error("seed", "the seed that truth was made with", "none, which draws another");
+  tensor<double> bounds(shape);
+  p.type == dtype::f32 ? bound_errors<float>(p, how.layout, truth, bounds) : bound_errors<double>(p, how.layout, truth, bounds);
+  return bounds;
+}
+
+extents packed_shape(const array_view& q, const problem& p) { return {q.shape[0], p.heads, p.value_width}; }
 
 }  // namespace
 
@@ -188,20 +216,29 @@ result attention(const array_view& q, const array_view& k, const array_view& v, 
   result y{.out = tensor<double>(attend::detail::out_shape(p, how.layout, matrices)), .lse = {}, .weights = {}};
   if (p.normalizer == normalizer::softmax) y.lse = tensor<double>(attend::detail::lse_shape(p, matrices));
   if (weights) y.weights = tensor<double>(attend::detail::weights_shape(p, matrices));
-  p.type == dtype::f32 ? evaluate<float>(p, how.layout, y) : evaluate<double>(p, how.layout, y);
+  evaluate(p, how.layout, y);
+  return y;
+}
+
+result attention_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
+                        const array_view& cu_seqlens_k, const options& how) {
+  const problem p = attend::detail::validate_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, {}, how);
+  result y{.out = tensor<double>(packed_shape(q, p)), .lse = {}, .weights = {}};
+  if (p.normalizer == normalizer::softmax) y.lse = tensor<double>({q.shape[0], p.heads});
+  evaluate(p, how.layout, y);
   return y;
 }
 
 tensor<double> error_bound(const array_view& q, const array_view& k, const array_view& v, const options& how,
                            const result& truth) {
   const problem p = attend::detail::validate(q, k, v, {}, how);
-  tensor<double> bounds(attend::detail::out_shape(p, how.layout, q.shape.rank() == 2));
-  if (truth.out.shape() != bounds.shape()) {
-    throw argument_error("truth", "the reference's result of the same call, with out of shape " + bounds.shape().to_string(),
-                         "one of shape " + truth.out.shape().to_string());
-  }
-  p.type == dtype::f32 ? bound_errors<float>(p, how.layout, truth, bounds) : bound_errors<double>(p, how.layout, truth, bounds);
-  return bounds;
+  return bounds_of(p, attend::detail::out_shape(p, how.layout, q.shape.rank() == 2), how, truth);
+}
+
+tensor<double> error_bound_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
+                                  const array_view& cu_seqlens_k, const options& how, const result& truth) {
+  const problem p = attend::detail::validate_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, {}, how);
+  return bounds_of(p, packed_shape(q, p), how, truth);
 }
 
 }  // namespace attend::reference

@@ -12,9 +12,10 @@
 
 namespace attend::reference {
 
+using attend::detail::number_at;
 using attend::detail::operand;
 using attend::detail::problem;
-using attend::detail::row_pointer;
+using attend::detail::score_function;
 
 inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
@@ -24,11 +25,6 @@ double read(const void* row, std::int64_t index) {
   T value;
   std::memcpy(&value, static_cast<const char*>(row) + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
   return value;
-}
-
-/// The same where float32 may stand beside inputs of another type: biases, tables, weights.
-inline double read_number(dtype type, const void* row, std::int64_t index) {
-  return type == dtype::f32 ? read<float>(row, index) : read<double>(row, index);
 }
 
 /// Scales x to length 1; a zero vector stays one. The elements are divided by the largest first, so that no square leaves its
@@ -55,12 +51,18 @@ inline bool is_neighbor(std::int64_t from, std::int64_t to, std::int64_t size, s
   return 1 + std::min(steps - 1, before) + std::min(steps - 1, after) < kernel;
 }
 
+/// A number, and the sizes of the terms it is made of added up: what its rounding is relative to.
+struct terms {
+  double sum = 0, size = 0;
+};
+
 /// A key that a row sees.
 struct seen_key {
   std::int64_t j;
   double score;
-  double size;  ///< the sizes of the score's terms added up: what rounding it is relative to
+  double size;  ///< of the score's terms
   double weight = 0;
+  double kept = 1;  ///< by dropout: 0, or what the weight is multiplied by
 };
 
 /// One query of one head.
@@ -75,40 +77,62 @@ class row {
         position_(attend::detail::first_position(p, b) + i),
         length_(attend::detail::key_length(p, b)),
         prefix_(p.has_prefix ? attend::detail::batch_value(p.batch, b, p.prefix) : 0) {
-    if (p.compatibility != compatibility_kind::none) read_vector(p.q, row_pointer(p.batch, p.q, b, h, i), query_);
+    if (p.compatibility != compatibility_kind::none) read_vector(p.q, query_row(p, p.q, b, h, i), query_);
   }
 
   /// The keys that are not excluded, in order, without weights. Nothing of an excluded key's K and V is read.
   void find_keys(std::vector<seen_key>& keys) {
     keys.clear();
     for (std::int64_t j = 0; j < length_; ++j) {
-      if (!(j < prefix_ || in_sight(j - position_)) || !in_neighborhood(j)) continue;
-      if (p_.mask && read<unsigned char>(row_of(p_.mask), j * p_.mask.column) == 0) continue;
-      const double bias = p_.bias ? read_number(p_.bias.type, row_of(p_.bias), j * p_.bias.column) : 0;
-      const double relative = p_.relative ? relative_bias(j) : 0;
-      if (bias == minus_infinity || relative == minus_infinity) continue;
-      const terms f = compatibility(j);
-      const double score = p_.scale * f.sum + bias + relative;
-      if (score == minus_infinity) continue;
-      keys.push_back({j, score, std::abs(p_.scale) * f.size + std::abs(bias) + std::abs(relative)});
+      if (!is_allowed(j)) continue;
+      const terms score = score_of(j, p_.score_count);
+      if (score.sum != minus_infinity) keys.push_back({.j = j, .score = score.sum, .size = score.size, .kept = kept(j)});
     }
   }
+
+  /// Whether no mask excludes key j of those that are there, nor -inf in a bias or a table.
+  bool is_allowed(std::int64_t j) const {
+    if (!(j < prefix_ || in_sight(j - position_)) || !in_segment(j) || !in_neighborhood(j)) return false;
+    if (p_.mask && read<unsigned char>(row_of(p_.mask), j * p_.mask.column) == 0) return false;
+    return std::none_of(p_.score, p_.score + p_.score_count,
+                        [&](const score_function& f) { return numbers_of(f, j) == minus_infinity; });
+  }
+
+  /// The scaled score of key j behind the first `functions` score functions.
+  terms score_of(std::int64_t j, int functions) {
+    terms score = compatibility(j);
+    score = {p_.scale * score.sum, std::abs(p_.scale) * score.size};
+    for (const score_function* f = p_.score; f != p_.score + functions; ++f) {
+      if (f->what == score_function::kind::soft_cap) {
+        score.sum = f->cap * std::tanh(score.sum / f->cap);  // its slope is at most 1, so rounding before it grows no further
+        continue;
+      }
+      const double added = f->what == score_function::kind::alibi ? distance_bias(*f, j) : numbers_of(*f, j);
+      score = {score.sum + added, score.size + std::abs(added)};
+    }
+    return score;
+  }
+
+  /// The logit that joins the denominator: -inf, which adds nothing, where there is none.
+  double sink() const { return p_.sinks ? number_at(p_.sinks, h_ * p_.sinks.head) : minus_infinity; }
 
   /// Calls `visit(c, v_jc)` for every column of a key's value.
   template <class Visit>
   void for_each_value(std::int64_t j, const Visit& visit) const {
-    const void* const values = row_pointer(p_.batch, p_.v, b_, h_ / p_.group, j);
+    const void* const values = key_row(p_, p_.v, b_, h_ / p_.group, j);
     for (std::int64_t c = 0; c < p_.value_width; ++c) visit(static_cast<std::size_t>(c), read<T>(values, c * p_.v.column));
   }
 
  private:
-  struct terms {
-    double sum = 0, size = 0;
-  };
-
   /// By causal and window, a key so far from the query's position.
   bool in_sight(std::int64_t distance) const {
     return (!p_.causal || distance <= 0) && (!p_.left || distance >= -*p_.left) && (!p_.right || distance <= *p_.right);
+  }
+
+  bool in_segment(std::int64_t j) const {
+    if (!p_.query_segments) return true;
+    const std::int64_t own = attend::detail::query_segment(p_, b_, i_);
+    return own >= 0 && own == attend::detail::key_segment(p_, b_, j);
   }
 
   bool in_neighborhood(std::int64_t j) const {
@@ -119,19 +143,36 @@ class row {
            is_neighbor(i_ % columns, j % columns, columns, kernel.columns, dilation.columns, edge);
   }
 
+  /// What a bias or the table of offsets adds to the score of key j; 0 for every other function.
+  double numbers_of(const score_function& f, std::int64_t j) const {
+    switch (f.what) {
+      case score_function::kind::bias:
+        return number_at(f.numbers, attend::detail::batch_offset(p_.batch, b_, f.numbers.batch) + h_ * f.numbers.head +
+                                        i_ * f.numbers.row + j * f.numbers.column);
+      case score_function::kind::relative: return relative_bias(j);
+      case score_function::kind::soft_cap:
+      case score_function::kind::alibi: break;
+    }
+    return 0;
+  }
+
+  double distance_bias(const score_function& f, std::int64_t j) const {
+    return -attend::detail::alibi_slope(p_, f, h_) * static_cast<double>(std::abs(position_ - j));
+  }
+
   double relative_bias(std::int64_t j) const {
     const auto step = [](std::int64_t offset, std::int64_t reach) { return std::clamp(offset, -reach, reach) + reach; };
     const operand& table = p_.relative;
     const std::int64_t columns = p_.grid.columns;
     const std::int64_t down = p_.grid ? step(j / columns - i_ / columns, p_.relative_rows) : 0;
     const std::int64_t along = step(p_.grid ? j % columns - i_ % columns : j - position_, p_.relative_columns);
-    return read_number(table.type, table.data, h_ * table.head + down * table.row + along * table.column);
+    return number_at(table, h_ * table.head + down * table.row + along * table.column);
   }
 
   /// f(q, k_j).
   terms compatibility(std::int64_t j) {
     if (p_.compatibility == compatibility_kind::none) return {};
-    read_vector(p_.k, row_pointer(p_.batch, p_.k, b_, h_ / p_.group, j), key_);
+    read_vector(p_.k, key_row(p_, p_.k, b_, h_ / p_.group, j), key_);
     switch (p_.compatibility) {
       case compatibility_kind::dot:
       case compatibility_kind::cosine: return add_up([](double q, double k, std::int64_t) { return q * k; });
@@ -140,8 +181,7 @@ class row {
       case compatibility_kind::l1: return add_up([](double q, double k, std::int64_t) { return -std::abs(q - k); });
       case compatibility_kind::additive: {
         const operand& w = p_.additive_weights;
-        return add_up(
-            [&](double q, double k, std::int64_t d) { return read_number(w.type, w.data, d * w.column) * std::tanh(q + k); });
+        return add_up([&](double q, double k, std::int64_t d) { return number_at(w, d * w.column) * std::tanh(q + k); });
       }
       case compatibility_kind::none: break;
     }
@@ -166,7 +206,14 @@ class row {
     if (p_.compatibility == compatibility_kind::cosine) make_unit(to);
   }
 
-  const void* row_of(const operand& x) const { return row_pointer(p_.batch, x, b_, h_, i_); }
+  /// What dropout multiplies the weight of key j by.
+  double kept(std::int64_t j) const {
+    if (p_.dropout_p == 0) return 1;
+    const std::uint32_t word = attend::detail::philox(p_.seed, j / 4, i_, h_, b_).word[j % 4];
+    return attend::detail::keeps(p_.dropout_p, word) ? 1 / (1 - p_.dropout_p) : 0;
+  }
+
+  const void* row_of(const operand& x) const { return query_row(p_, x, b_, h_, i_); }
 
   const problem& p_;
   std::int64_t b_, h_, i_, position_, length_, prefix_;

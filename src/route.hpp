@@ -6,35 +6,54 @@
 #include "dispatch.hpp"
 #include "factors.hpp"
 #include "problem.hpp"
+#include "scratch.hpp"
 
 namespace attend::detail {
 
-struct route {
-  operation op = operation::forward;
+/// Sequences that one kernel computes in the same way: whole blocks, or blocks whose chunks of keys are work items of their own.
+struct part {
   kernel_choice choice{};
-  scratch_shape shape{};
-  factors scales;
-  std::int64_t rows = 0;         // queries x heads of a group
-  std::int64_t lane_blocks = 0;  // per sequence and key/value head
-  std::int64_t blocks = 0;       // of the whole call
+  operation op = operation::forward;
+  std::int64_t scratch_bytes = 0, partial_bytes = 0, total_bytes = 0;
+  std::int64_t blocks = 0;
   std::int64_t chunks = 0;       // of the longest sequence
   std::int64_t wave = 0;         // chunks in flight per block where keys are split; 0 where a block folds its own chunks
-  std::int64_t scratch_bytes = 0, partial_bytes = 0, total_bytes = 0;
-  const char* reason = "";
+  std::int64_t lane_blocks = 0;  // per sequence and key/value head, where all sequences are alike
+  // Packed: sequences[n] has the blocks [starts[n], starts[n + 1]); most work first, so that none is left for the end.
+  std::int64_t count = 0;
+  const std::int64_t* sequences = nullptr;
+  const std::int64_t* starts = nullptr;
 };
 
-route choose_route(const problem& p);
+class route {
+ public:
+  explicit route(const problem& p);
+  route(const route&) = delete;
+  route& operator=(const route&) = delete;
 
-/// What the route of a problem comes to, counted over every tile.
-plan_facts facts_of(const problem& p, const route& r);
+  const part* begin() const noexcept { return parts_; }
+  const part* end() const noexcept { return parts_ + count_; }
+
+  factors scales;
+  scratch_shape shape{};
+
+ private:
+  void add(const problem& p, operation op, bool split, part& made);
+  void pack(const problem& p);
+
+  static constexpr int most_parts = 4;
+  part parts_[most_parts];
+  int count_ = 0;
+  call_scratch lists_;
+};
+
+/// Why this kernel.
+const char* reason_for(const problem& p, operation op) noexcept;
 
 /// One block's rows: sequence, key/value head, first row among queries x group.
 struct block_place {
   std::int64_t sequence, kv_head, first_row, rows;
 };
-block_place place_of(const problem& p, const route& r, std::int64_t block) noexcept;
-
-/// The key intervals of a block's rows, as its lane map.
-void fill_intervals(const problem& p, const block_place& place, lane_map& lanes) noexcept;
+block_place place_of(const problem& p, const part& work, std::int64_t block) noexcept;
 
 }  // namespace attend::detail

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cfenv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -16,8 +15,11 @@
 
 #include "attend/error.hpp"
 #include "attend/executor.hpp"
+#include "environment.hpp"
+#include "job.hpp"
 #include "kernels/mask_intervals.hpp"
 #include "scratch.hpp"
+#include "tables.hpp"
 
 namespace attend::detail {
 namespace {
@@ -25,49 +27,39 @@ namespace {
 // Below this many multiply-adds a call costs less than waking a thread.
 constexpr double worth_a_thread = 1e6;
 
-key_run strided_run(const key_source& source, std::int64_t key) {
-  const auto at = [key](const void* base, std::int64_t step, std::int64_t bytes) {
-    return static_cast<const char*>(base) + key * step * bytes;
-  };
-  return {at(source.k, source.k_step, source.element_bytes), at(source.v, source.v_step, source.element_bytes), source.k_step,
-          source.v_step, source.count - key};
-}
-
-/// Results do not depend on what rounding or flushing mode the calling thread has set.
-class default_arithmetic {
- public:
-  default_arithmetic() noexcept {
-    std::fegetenv(&saved_);
-    std::fesetenv(FE_DFL_ENV);
+/// Multiply-adds of a call without masks, by which it is decided whether a thread is worth waking.
+double products_of(const problem& p) noexcept {
+  double pairs = 0;
+  if (p.query_starts) {
+    for (std::int64_t b = 0; b < p.batch.count; ++b)
+      pairs += static_cast<double>(queries_of(p, b)) * static_cast<double>(key_length(p, b));
+  } else {
+    pairs = static_cast<double>(p.batch.count) * static_cast<double>(p.queries) * static_cast<double>(p.keys);
   }
-  ~default_arithmetic() { std::fesetenv(&saved_); }
-  default_arithmetic(const default_arithmetic&) = delete;
-  default_arithmetic& operator=(const default_arithmetic&) = delete;
-
- private:
-  std::fenv_t saved_;
-};
-
-/// A power of two that is at most 1/N for every row of a sequence, for the mean; see normalizer.inl.
-double weight_factor(const problem& p, std::int64_t length) noexcept {
-  return p.normalizer == normalizer::mean && length > 0 ? std::ldexp(1.0, -1 - std::ilogb(static_cast<double>(length))) : 1;
+  return pairs * static_cast<double>(p.heads) * static_cast<double>(p.width + p.value_width);
 }
 
-#define ATTEND_COMPATIBILITY(name) \
-  static_assert(static_cast<int>(compatibility_index::name) == static_cast<int>(compatibility_kind::name));
-#define ATTEND_NORMALIZER(name) static_assert(static_cast<int>(normalizer_index::name) == static_cast<int>(normalizer::name));
-#include "kernels/functions.def"
+/// Whether a normaliser divides a row by its denominator.
+bool divides(normalizer kind) noexcept { return kind != normalizer::sum && kind != normalizer::sigmoid; }
 
 class runner {
  public:
-  runner(const problem& p, const route& r, const options& how) : p_(p), r_(r), how_(how), caller_(std::this_thread::get_id()) {}
+  runner(const problem& p, const route& r, const options& how)
+      : p_(p),
+        r_(r),
+        how_(how),
+        products_(products_of(p)),
+        caller_(std::this_thread::get_id()),
+        tables_(p, r, [this](std::int64_t count, const auto& item) { for_each(count, item); }) {}
 
   void operator()() {
-    if (r_.blocks == 0) return;
-    if (r_.wave == 0) {
-      for_each(r_.blocks, [this](std::int64_t block) { whole_block(block); });
-    } else {
-      split_keys();
+    for (const part& work : r_) {
+      if (work.blocks == 0) continue;
+      if (work.wave == 0) {
+        for_each(work.blocks, [&](std::int64_t block) { whole_block(work, block); });
+      } else {
+        split_keys(work);
+      }
     }
   }
 
@@ -76,7 +68,9 @@ class runner {
   void for_each(std::int64_t count, Body body) {
     const std::function<void(std::int64_t)> item = [this, &body](std::int64_t i) noexcept {
       if (stopped()) return;
-      const default_arithmetic arithmetic;
+      // Weights of far keys under ALiBi are mostly below the normal numbers, and on some processors each of them costs a hundred
+      // cycles. The contract allows 0 instead.
+      const default_environment environment(tiny_results::zero);
       try {
         body(i);
       } catch (const std::bad_alloc&) {
@@ -84,10 +78,8 @@ class runner {
         stop_.store(true, std::memory_order_relaxed);
       }
     };
-    const double products = static_cast<double>(p_.batch.count * p_.heads) * static_cast<double>(p_.queries) *
-                            static_cast<double>(p_.keys) * static_cast<double>(p_.width + p_.value_width);
     const int threads = how_.threads > 0 ? how_.threads : num_threads();
-    if (!how_.executor && (threads == 1 || count == 1 || products < worth_a_thread)) {
+    if (!how_.executor && (threads == 1 || count == 1 || products_ < worth_a_thread)) {
       for (std::int64_t i = 0; i < count; ++i) item(i);
     } else {
       (how_.executor ? *how_.executor : default_executor()).parallel_for(count, threads, item);
@@ -108,72 +100,8 @@ class runner {
     return stop_.load(std::memory_order_relaxed);
   }
 
-  /// Everything of a block but its queries, which `kernel::load` brings into scratch for those who compute scores.
   block_job job_of(const block_place& at, const scratch_shape& shape, void* scratch) const {
-    block_job job;
-    fill_intervals(p_, at, job.lanes);
-    const batch_shape& batch = p_.batch;
-    const std::int64_t b = at.sequence;
-    const std::int64_t head = at.kv_head * p_.group;
-    const char* const q = static_cast<char*>(row_pointer(batch, p_.q, b, head, 0));
-    char* const out = p_.out ? static_cast<char*>(row_pointer(batch, p_.out, b, head, 0)) : nullptr;
-    char* const weights = p_.weights ? static_cast<char*>(row_pointer(batch, p_.weights, b, head, 0)) : nullptr;
-    const char* const mask = p_.mask ? static_cast<char*>(row_pointer(batch, p_.mask, b, head, 0)) : nullptr;
-    const char* const bias = p_.bias ? static_cast<char*>(row_pointer(batch, p_.bias, b, head, 0)) : nullptr;
-    const char* const relative = p_.relative ? static_cast<char*>(row_pointer(batch, p_.relative, b, head, p_.relative_rows)) +
-                                                   p_.relative_columns * p_.relative.column * size_of(p_.relative.type)
-                                             : nullptr;
-    const auto step = [](const operand& x, std::int64_t in_group, std::int64_t query) {
-      return (in_group * x.head + query * x.row) * size_of(x.type);
-    };
-    for (int lane = 0; lane < job.lanes.count; ++lane) {
-      const std::int64_t row = at.first_row + lane, in_group = row % p_.group, query = row / p_.group;
-      job.lanes.q[lane] = q + step(p_.q, in_group, query);
-      job.lanes.out[lane] = out ? out + step(p_.out, in_group, query) : nullptr;
-      job.lanes.weights[lane] = weights ? weights + step(p_.weights, in_group, query) : nullptr;
-      job.lanes.mask[lane] = mask ? reinterpret_cast<const unsigned char*>(mask + step(p_.mask, in_group, query)) : nullptr;
-      job.lanes.bias[lane] = bias ? bias + step(p_.bias, in_group, query) : nullptr;
-      job.lanes.relative[lane] = relative ? relative + step(p_.relative, in_group, 0) : nullptr;
-    }
-    job.keys = {strided_run,
-                row_pointer(batch, p_.k, b, at.kv_head, 0),
-                row_pointer(batch, p_.v, b, at.kv_head, 0),
-                p_.k.row,
-                p_.v.row,
-                p_.k.column,
-                p_.v.column,
-                key_length(p_, b),
-                size_of(p_.type)};
-    job.width = p_.width;
-    job.value_width = p_.value_width;
-    job.q_column = p_.q.column;
-    job.out_column = p_.out.column;
-    job.mask_step = p_.mask.column;
-    job.bias_step = p_.bias.column;
-    job.weights_step = p_.weights.column;
-    job.has_out = static_cast<bool>(p_.out);
-    job.has_mask = static_cast<bool>(p_.mask);
-    job.has_bias = static_cast<bool>(p_.bias);
-    job.bias_is_f32 = p_.bias.type == dtype::f32;
-    job.compatibility = static_cast<compatibility_index>(p_.compatibility);
-    job.normalizer = static_cast<normalizer_index>(p_.normalizer);
-    job.additive = p_.additive_weights.data;
-    job.additive_step = p_.additive_weights.column;
-    job.additive_is_f32 = p_.additive_weights.type == dtype::f32;
-    job.has_relative = static_cast<bool>(p_.relative);
-    job.relative_is_f32 = p_.relative.type == dtype::f32;
-    job.relative_rows = p_.relative_rows;
-    job.relative_columns = p_.relative_columns;
-    job.relative_row_step = p_.relative.row;
-    job.relative_column_step = p_.relative.column;
-    job.pack_k = shape.pack_k;
-    job.pack_v = shape.pack_v;
-    job.query_scale = r_.scales.query;
-    job.key_scale = r_.scales.key;
-    job.score_scale = r_.scales.score;
-    job.weight_factor = weight_factor(p_, job.keys.count);
-    job.scratch = scratch;
-    return job;
+    return make_job(p_, r_.scales, tables_, at, shape, scratch);
   }
 
   /// Keys of chunk c that this block has to look at; empty where every pair in it is excluded.
@@ -184,16 +112,16 @@ class runner {
   }
 
   /// A partial result becomes a total: nothing was lost yet.
-  void start_total(char* total) const {
-    std::memset(total + r_.partial_bytes, 0, static_cast<std::size_t>(r_.total_bytes - r_.partial_bytes));
+  static void start_total(const part& work, char* total) {
+    std::memset(total + work.partial_bytes, 0, static_cast<std::size_t>(work.total_bytes - work.partial_bytes));
   }
 
-  void whole_block(std::int64_t block) {
-    const kernel& k = *r_.choice.entry;
-    const block_place at = place_of(p_, r_, block);
-    char* const memory = thread_scratch(r_.scratch_bytes + r_.total_bytes + r_.partial_bytes);
-    char* const total = memory + r_.scratch_bytes;
-    char* const next = total + r_.total_bytes;
+  void whole_block(const part& work, std::int64_t block) {
+    const kernel& k = *work.choice.entry;
+    const block_place at = place_of(p_, work, block);
+    char* const memory = thread_scratch(work.scratch_bytes + work.total_bytes + work.partial_bytes);
+    char* const total = memory + work.scratch_bytes;
+    char* const next = total + work.total_bytes;
     const block_job job = job_of(at, r_.shape, memory);
     k.load(job);
     const lane_bounds bounds = bounds_of(job.lanes);
@@ -207,91 +135,137 @@ class runner {
       if (any)
         k.fold(job, total, next);
       else
-        start_total(total);
+        start_total(work, total);
       any = true;
     }
     if (!any) k.chunk(job, 0, 0, total);
-    finish(job, at, total);
+    finish(work, job, at, total);
   }
 
-  void split_keys() {
-    const kernel& k = *r_.choice.entry;
-    const std::int64_t slots = r_.wave + 1;  // a block's partials of one wave, and its total
-    const std::int64_t block_bytes = r_.wave * r_.partial_bytes + r_.total_bytes;
-    call_scratch shared(r_.blocks * (block_bytes + slots));
+  void split_keys(const part& work) {
+    const kernel& k = *work.choice.entry;
+    const std::int64_t slots = work.wave + 1;  // a block's partials of one wave, and its total
+    const std::int64_t block_bytes = work.wave * work.partial_bytes + work.total_bytes;
+    call_scratch shared(work.blocks * (block_bytes + slots));
     char* const partials = shared.data();
-    char* const filled = partials + r_.blocks * block_bytes;  // one byte per slot
-    std::memset(filled, 0, static_cast<std::size_t>(r_.blocks * slots));
-    const auto slot = [&](std::int64_t block, std::int64_t n) { return partials + block * block_bytes + n * r_.partial_bytes; };
+    char* const filled = partials + work.blocks * block_bytes;  // one byte per slot
+    std::memset(filled, 0, static_cast<std::size_t>(work.blocks * slots));
+    const auto slot = [&](std::int64_t block, std::int64_t n) {
+      return partials + block * block_bytes + n * work.partial_bytes;
+    };
 
-    for (std::int64_t first = 0; first < r_.chunks; first += r_.wave) {
-      const std::int64_t count = std::min(r_.wave, r_.chunks - first);
-      for_each(r_.blocks * count, [&](std::int64_t item) {
+    for (std::int64_t first = 0; first < work.chunks; first += work.wave) {
+      const std::int64_t count = std::min(work.wave, work.chunks - first);
+      for_each(work.blocks * count, [&](std::int64_t item) {
         const std::int64_t block = item / count, n = item % count;
-        const block_job job = job_of(place_of(p_, r_, block), r_.shape, thread_scratch(r_.scratch_bytes));
+        const block_job job = job_of(place_of(p_, work, block), r_.shape, thread_scratch(work.scratch_bytes));
         const auto [begin, end] = chunk_keys(k, bounds_of(job.lanes), first + n);
         filled[block * slots + n] = begin < end;
         if (begin == end) return;
         k.load(job);
         k.chunk(job, begin, end, slot(block, n));
       });
-      const bool last = first + count == r_.chunks;
-      for_each(r_.blocks, [&](std::int64_t block) {
-        const block_place at = place_of(p_, r_, block);
-        const block_job job = job_of(at, r_.shape, thread_scratch(r_.scratch_bytes));
-        char& any = filled[block * slots + r_.wave];
-        char* const total = slot(block, r_.wave);
+      const bool last = first + count == work.chunks;
+      for_each(work.blocks, [&](std::int64_t block) {
+        const block_place at = place_of(p_, work, block);
+        const block_job job = job_of(at, r_.shape, thread_scratch(work.scratch_bytes));
+        char& any = filled[block * slots + work.wave];
+        char* const total = slot(block, work.wave);
         for (std::int64_t n = 0; n < count; ++n) {
           if (!filled[block * slots + n]) continue;
           if (any) {
             k.fold(job, total, slot(block, n));
           } else {
-            std::memcpy(total, slot(block, n), static_cast<std::size_t>(r_.partial_bytes));
-            start_total(total);
+            std::memcpy(total, slot(block, n), static_cast<std::size_t>(work.partial_bytes));
+            start_total(work, total);
           }
           any = 1;
         }
         if (!last) return;
         if (!any) k.chunk(job, 0, 0, total);
-        finish(job, at, total);
+        finish(work, job, at, total);
       });
     }
   }
 
-  /// Rows of out, lse and weights from a block's total.
-  void finish(const block_job& job, const block_place& at, const void* total) {
-    double maximum[max_lanes], denominator[max_lanes];
-    r_.choice.entry->finish(job, total, maximum, denominator);
-    if (p_.lse) {
-      for (int lane = 0; lane < job.lanes.count; ++lane) {
-        const std::int64_t row = at.first_row + lane;
-        void* const to = row_pointer(p_.batch, p_.lse, at.sequence, at.kv_head * p_.group + row % p_.group, row / p_.group);
-        const double lse =
-            denominator[lane] == 0 ? -std::numeric_limits<double>::infinity() : maximum[lane] + std::log(denominator[lane]);
-        const float single = static_cast<float>(lse);
-        std::memcpy(to, p_.type == dtype::f32 ? static_cast<const void*>(&single) : &lse,
-                    static_cast<std::size_t>(size_of(p_.type)));
+  /// A row's sums become its result: what they are multiplied by, and its LSE.
+  struct row_end {
+    double factor, lse;
+  };
+  row_end end_of_row(double maximum, double denominator, std::int64_t head, double of_weights) const {
+    const double infinity = std::numeric_limits<double>::infinity();
+    double shrink = 1;
+    if (p_.sinks) {
+      const double sink = number_at(p_.sinks, head * p_.sinks.head);
+      const double larger = std::isnan(maximum) || maximum > sink ? maximum : sink;  // NaN of either stays
+      if (larger > -infinity || std::isnan(larger)) {
+        shrink = maximum == -infinity ? 0 : std::exp(maximum - larger);
+        denominator = denominator * shrink + std::exp(sink - larger);
+        maximum = larger;
       }
     }
-    if (p_.weights) weights(job, at, maximum, denominator);
+    const double kept = p_.dropout_p > 0 && p_.dropout_p < 1 ? 1 / (1 - p_.dropout_p) : 1;
+    const double divided = divides(p_.normalizer) ? (denominator == 0 ? 0 : shrink / of_weights / denominator) : 1;
+    return {divided * kept, denominator == 0 ? -infinity : maximum + std::log(denominator)};
   }
 
-  void weights(const block_job& summed, const block_place& at, const double* maximum, const double* denominator) {
-    const kernel& k = *r_.choice.entry;
+  /// Rows of out, lse, weights and scores from a block's total.
+  void finish(const part& work, const block_job& job, const block_place& at, const void* total) {
+    const kernel& k = *work.choice.entry;
+    double maximum[max_lanes], denominator[max_lanes], factor[max_lanes];
+    k.totals(job, total, maximum, denominator);
+    for (int lane = 0; lane < job.lanes.count; ++lane) {
+      const std::int64_t row = at.first_row + lane, head = at.kv_head * p_.group + row % p_.group;
+      const row_end end = end_of_row(maximum[lane], denominator[lane], head, job.weight_factor);
+      factor[lane] = end.factor;
+      if (!p_.lse) continue;
+      void* const to = query_row(p_, p_.lse, at.sequence, head, row / p_.group);
+      const float single = static_cast<float>(end.lse);
+      std::memcpy(to, p_.type == dtype::f32 ? static_cast<const void*>(&single) : &end.lse,
+                  static_cast<std::size_t>(size_of(p_.type)));
+    }
+    if (p_.out) k.finish(job, total, factor);
+    if (p_.weights) {
+      const std::int64_t last = last_key(bounds_of(job.lanes));  // keys that no row of the block sees are not even read
+      write_pairs(
+          work, at, p_.weights, p_.score_count, last, 0,
+          [&](const block_job& again, std::int64_t begin, std::int64_t end) { k.weights(again, begin, end, maximum, factor); });
+    }
+    if (p_.scores) {
+      const bool masked = p_.stage == score_stage::biased;
+      const int steps = masked ? p_.score_count : p_.stage == score_stage::capped ? p_.capped_count : 0;
+      const std::int64_t last = masked ? last_key(bounds_of(job.lanes)) : key_length(p_, at.sequence);
+      write_pairs(work, at, p_.scores, steps, last, -std::numeric_limits<double>::infinity(),
+                  [&](const block_job& again, std::int64_t begin, std::int64_t end) { k.scores(again, begin, end, masked); });
+    }
+  }
+
+  /// Rows of an array of pairs: what `write` computes for the keys below `last`, and `rest` behind them.
+  template <class Write>
+  void write_pairs(const part& work, const block_place& at, const operand& to, int steps, std::int64_t last, double rest,
+                   const Write& write) {
+    const kernel& k = *work.choice.entry;
     scratch_shape shape = r_.shape;
     shape.pack_v = false;  // values are not needed again
-    const std::int64_t last = last_key(bounds_of(summed.lanes));
     // The sums are no longer needed, and with them what this thread's scratch held.
-    const block_job job = job_of(at, shape, thread_scratch(k.scratch_bytes(shape)));
+    block_job job = job_of(at, shape, thread_scratch(k.scratch_bytes(shape)));
+    if (steps != p_.score_count) fill_steps(p_, at, steps, job);
+    job.pairs_step = to.column;
+    for (int lane = 0; lane < job.lanes.count; ++lane) {
+      const std::int64_t row = at.first_row + lane;
+      job.lanes.pairs[lane] = row_pointer(p_.batch, to, at.sequence, at.kv_head * p_.group + row % p_.group, row / p_.group);
+    }
     k.load(job);
     for (std::int64_t begin = 0; begin < last; begin += k.chunk_keys) {
       if (stopped()) return;
-      k.weights(job, begin, std::min(begin + k.chunk_keys, last), maximum, denominator);
+      write(job, begin, std::min(begin + k.chunk_keys, last));
     }
-    for (int lane = 0; lane < job.lanes.count; ++lane) {  // keys that no row of the block sees are not even read
+    const float single = static_cast<float>(rest);
+    const void* const number = p_.type == dtype::f32 ? static_cast<const void*>(&single) : &rest;
+    for (int lane = 0; lane < job.lanes.count; ++lane) {
       for (std::int64_t j = last; j < p_.keys; ++j) {
-        char* const to = static_cast<char*>(job.lanes.weights[lane]) + j * p_.weights.column * size_of(p_.type);
-        std::memset(to, 0, static_cast<std::size_t>(size_of(p_.type)));
+        char* const element = static_cast<char*>(job.lanes.pairs[lane]) + j * to.column * size_of(p_.type);
+        std::memcpy(element, number, static_cast<std::size_t>(size_of(p_.type)));
       }
     }
   }
@@ -299,9 +273,11 @@ class runner {
   const problem& p_;
   const route& r_;
   const options& how_;
+  const double products_;
   std::atomic<bool> stop_{false}, out_of_memory_{false};
   const std::thread::id caller_;
   std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
+  mask_tables tables_;
 };
 
 }  // namespace

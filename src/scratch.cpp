@@ -22,7 +22,9 @@ struct kept_memory {
 };
 
 thread_local kept_memory for_items;
-thread_local kept_memory for_calls;
+constexpr int kept_depths = 8;
+thread_local kept_memory for_calls[kept_depths];
+thread_local int depth = 0;
 
 }  // namespace
 
@@ -34,14 +36,17 @@ char* thread_scratch(std::int64_t bytes) {
 }
 
 call_scratch::call_scratch(std::int64_t bytes) {
-  kept_memory mine = std::exchange(for_calls, {});
+  kept_memory mine;
+  if (depth < kept_depths) mine = std::exchange(for_calls[depth], {});
   mine.reserve(bytes);
+  ++depth;
   memory_ = std::move(mine.memory);
   size_ = mine.size;
 }
 
 call_scratch::~call_scratch() {
-  if (size_ > for_calls.size) for_calls = {std::move(memory_), size_};
+  --depth;
+  if (depth < kept_depths) for_calls[depth] = {std::move(memory_), size_};
 }
 
 }  // namespace attend::detail

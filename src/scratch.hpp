@@ -1,4 +1,4 @@
-// Memory that calls reuse: one block per thread for work items, one per thread for what a call shares among its items.
+// Memory that calls reuse: one block per thread for work items, and blocks per thread for what a call shares among its items.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ using aligned_memory = std::unique_ptr<char[], free_aligned>;
 /// At least `bytes` bytes of this thread's, aligned to 64; valid until the thread asks again. Throws `std::bad_alloc`.
 char* thread_scratch(std::int64_t bytes);
 
-/// Memory for the time of one scope. Taken from what the thread kept from its last scope, so that equal calls allocate once;
-/// nested scopes on one thread each get their own.
+/// Memory for the time of one scope. Each depth of nested scopes on a thread keeps its memory from call to call, so that equal calls
+/// allocate once.
 class call_scratch {
  public:
   explicit call_scratch(std::int64_t bytes);

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "attend/attention.hpp"
 #include "attend/compatibility.hpp"
 #include "attend/error.hpp"
 #include "attend/normalizer.hpp"
@@ -49,6 +50,15 @@ std::string_view name_of(normalizer kind) noexcept {
     case normalizer::sigmoid: return "sigmoid";
     case normalizer::relu2: return "relu2";
     case normalizer::abs: return "abs";
+  }
+  return "";
+}
+
+std::string_view name_of(score_stage stage) noexcept {
+  switch (stage) {
+    case score_stage::scaled: return "scaled";
+    case score_stage::capped: return "capped";
+    case score_stage::biased: return "biased";
   }
   return "";
 }

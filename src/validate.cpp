@@ -1,7 +1,7 @@
 #include "validate.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <cstdio>
 #include <string>
 
 #include "checks.hpp"
@@ -11,19 +11,28 @@ namespace attend::detail {
 namespace {
 
 using std::to_string;
-// Positions stay below farthest_position + 2^59 queries, so that adding or subtracting a side below unbounded_side fits 64 bits.
-constexpr std::int64_t farthest_position = std::int64_t{1} << 61, unbounded_side = std::int64_t{1} << 62;
-constexpr int read_arrays = 7;                          // arrays that results must not overlap
 constexpr std::int64_t widest = std::int64_t{1} << 40;  // columns: tiles of this width can still be counted in bytes
 
-/// q, k, v or out as axes (batch..., H, L, E), whatever the layout and rank.
-struct axes {
-  extents shape, strides;
-  int batch_axes() const noexcept { return shape.rank() - 3; }
-  std::int64_t heads() const noexcept { return shape[shape.rank() - 3]; }
-  std::int64_t length() const noexcept { return shape[shape.rank() - 2]; }
-  std::int64_t width() const noexcept { return shape[shape.rank() - 1]; }
-};
+/// Broadcasts the batch axes of x into `batch`, from the right.
+void widen(batch_shape& batch, const axes& x, const char* name) {
+  const int own = x.batch_axes();
+  if (own > batch.axes) {
+    std::int64_t sizes[max_batch_axes];
+    for (int axis = 0; axis < own; ++axis) sizes[axis] = axis < own - batch.axes ? 1 : batch.sizes[axis - (own - batch.axes)];
+    std::copy(sizes, sizes + own, batch.sizes);
+    batch.axes = own;
+  }
+  for (int axis = 0; axis < own; ++axis) {
+    std::int64_t& size = batch.sizes[batch.axes - own + axis];
+    if (size == 1) size = x.shape[axis];
+    if (x.shape[axis] != 1 && x.shape[axis] != size) {
+      refuse(name, "batch axes that broadcast with those of the arrays before it",
+             "shape " + x.shape.to_string() + " (as batch axes, heads, length, width)");
+    }
+  }
+}
+
+}  // namespace
 
 axes heads_first(const array_view& x, layout order) {
   axes a;
@@ -50,25 +59,6 @@ void check_input(const char* name, const array_view& x, dtype type, inputs given
   check_memory(name, x, given);
 }
 
-/// Broadcasts the batch axes of x into `batch`, from the right.
-void widen(batch_shape& batch, const axes& x, const char* name) {
-  const int own = x.batch_axes();
-  if (own > batch.axes) {
-    std::int64_t sizes[max_batch_axes];
-    for (int axis = 0; axis < own; ++axis) sizes[axis] = axis < own - batch.axes ? 1 : batch.sizes[axis - (own - batch.axes)];
-    std::copy(sizes, sizes + own, batch.sizes);
-    batch.axes = own;
-  }
-  for (int axis = 0; axis < own; ++axis) {
-    std::int64_t& size = batch.sizes[batch.axes - own + axis];
-    if (size == 1) size = x.shape[axis];
-    if (x.shape[axis] != 1 && x.shape[axis] != size) {
-      refuse(name, "batch axes that broadcast with those of the arrays before it",
-             "shape " + x.shape.to_string() + " (as batch axes, heads, length, width)");
-    }
-  }
-}
-
 operand place(const array_view& x, const axes& a, const batch_shape& batch) {
   operand o;
   o.data = const_cast<void*>(x.data);  // written to only where the view was a writable one
@@ -88,7 +78,6 @@ extents batch_extents(const batch_shape& batch) {
   return shape;
 }
 
-/// A mask or bias against (batch..., H, L, S) by NumPy's rule; it may not enlarge anything.
 operand broadcast(const char* name, const array_view& x, const problem& p) {
   check_memory(name, x);
   extents full;
@@ -120,79 +109,6 @@ operand broadcast(const char* name, const array_view& x, const problem& p) {
   return o;
 }
 
-batch_values per_batch(const char* name, const batch_integers& given, const problem& p, std::int64_t low, std::int64_t high) {
-  batch_values values;
-  if (!given.is_array()) {
-    values.value = given.given() ? given.value() : 0;
-    if (values.value < low || values.value > high)
-      refuse(name, "values from " + to_string(low) + " to " + to_string(high), to_string(values.value));
-    return values;
-  }
-  const auto& view = given.values();
-  check_memory(name, view);
-  const extents shape = batch_extents(p.batch);
-  if (view.shape.rank() != 0 && view.shape != shape)
-    refuse(name,
-           (p.batch.axes > 0 ? "one integer, or one per batch: shape " + shape.to_string()
-                             : std::string("one integer, because arrays of rank 2 and 3 have no batch axis")),
-           "shape " + view.shape.to_string());
-  values.data = view.data;
-  for (int axis = 0; axis < view.shape.rank(); ++axis) values.strides[axis] = view.strides[axis];
-  for (std::int64_t b = 0; b < p.batch.count; ++b) {
-    const std::int64_t value = batch_value(p.batch, b, values);
-    if (value < low || value > high)
-      refuse(name, "values from " + to_string(low) + " to " + to_string(high), to_string(value) + " for batch " + to_string(b));
-  }
-  return values;
-}
-
-void check_positions(problem& p, const options& how) {
-  for (const auto& [side, word] : {std::pair{how.window.left, "left"}, std::pair{how.window.right, "right"}}) {
-    if (side && *side < 0)
-      refuse("window", std::string("a ") + word + " side of at least 0, or none for unbounded", to_string(*side));
-  }
-  p.causal = how.causal;
-  if (how.window.left && *how.window.left < unbounded_side) p.left = how.window.left;
-  if (how.window.right && *how.window.right < unbounded_side) p.right = how.window.right;
-
-  p.has_lengths = how.key_lengths.given();
-  p.lengths = per_batch("key_lengths", how.key_lengths, p, 0, p.keys);
-  p.longest = 0;
-  for (std::int64_t b = 0; b < (p.lengths.data ? p.batch.count : 1); ++b) p.longest = std::max(p.longest, key_length(p, b));
-  p.has_prefix = how.prefix.given();
-  if (p.has_prefix && !how.causal && !how.window) refuse("prefix", "causal or window beside it", "neither");
-  p.prefix = per_batch("prefix", how.prefix, p, 0, std::numeric_limits<std::int64_t>::max());
-
-  if (how.query_offset.word()) {
-    p.lower_right = *how.query_offset.word() == lower_right;
-  } else if (how.query_offset.given()) {
-    p.offset = per_batch("query_offset", how.query_offset, p, -farthest_position, farthest_position);
-  } else if ((how.causal || how.window || (how.relative && !how.grid)) && p.queries != p.keys) {
-    refuse("query_offset",
-           "an integer, one per batch, \"upper_left\" (query 0 at key 0) or \"lower_right\" (last query at the last key) where "
-           "positions are "
-           "compared and L != S",
-           "none for " + to_string(p.queries) + " queries and " + to_string(p.keys) + " keys");
-  }
-}
-
-void check_result(const char* name, const mutable_array_view& x, dtype type, const extents& shape,
-                  const array_view (&arrays)[read_arrays], const char* const (&names)[read_arrays]) {
-  if (x.type != type) refuse_type(name, std::string(name_of(type)), x.type);
-  if (x.shape != shape) refuse(name, "shape " + shape.to_string(), x.shape.to_string());
-  check_memory(name, x);
-  if (shape.count() == 0) return;
-  if (!distinct_elements(x))
-    refuse(name, "every element in a place of its own",
-           "strides " + x.strides.to_string() + " for shape " + x.shape.to_string());
-  for (int i = 0; i < read_arrays; ++i) {
-    if (arrays[i] && overlaps(x, arrays[i]))
-      refuse(name, std::string("memory apart from every input"), std::string("an array that overlaps ") + names[i]);
-  }
-}
-
-}  // namespace
-
 void refuse(const char* argument, const std::string& expected, const std::string& received) {
   throw argument_error(argument, expected, received);
 }
@@ -215,36 +131,28 @@ void check_added_type(const char* name, const array_view& x, const problem& p) {
     refuse_type(name, p.type == dtype::f32 ? "float32" : "float64 or float32", x.type);
 }
 
-extents out_shape(const problem& p, layout order, bool matrices) {
-  if (matrices) return {p.queries, p.value_width};
-  extents shape = batch_extents(p.batch);
-  shape.push_back(order == layout::bhld ? p.heads : p.queries);
-  shape.push_back(order == layout::bhld ? p.queries : p.heads);
-  shape.push_back(p.value_width);
-  return shape;
+std::string text_of(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", number);
+  return text;
 }
 
-extents lse_shape(const problem& p, bool matrices) {
-  if (matrices) return {p.queries};
-  extents shape = batch_extents(p.batch);
-  shape.push_back(p.heads);
-  shape.push_back(p.queries);
-  return shape;
-}
-
-extents weights_shape(const problem& p, bool matrices) {
-  extents shape = lse_shape(p, matrices);
-  shape.push_back(p.keys);
-  return shape;
-}
-
-key_intervals allowed_intervals(const problem& p, std::int64_t position, std::int64_t length, std::int64_t prefix) noexcept {
-  key_intervals allowed{0, length, std::min(prefix, length)};
-  if (p.causal) allowed.end = std::min(allowed.end, position + 1);
-  if (p.right) allowed.end = std::min(allowed.end, position + *p.right + 1);
-  if (p.left) allowed.begin = std::max<std::int64_t>(0, position - *p.left);
-  if (allowed.begin >= allowed.end) allowed.begin = allowed.end = 0;
-  return allowed;
+void check_sizes(problem& p, const axes& q, const axes& k, const axes& v) {
+  p.heads = q.heads();
+  p.kv_heads = k.heads();
+  p.queries = q.length();
+  p.keys = k.length();
+  p.width = q.width();
+  p.value_width = v.width();
+  if (p.width > widest) refuse("q", "a width of at most 2^40", to_string(p.width));
+  if (p.value_width > widest) refuse("v", "a width of at most 2^40", to_string(p.value_width));
+  if (k.width() != p.width) refuse("k", "the width of q, " + to_string(p.width), to_string(k.width()));
+  if (v.heads() != p.kv_heads) refuse("v", "as many heads as k, " + to_string(p.kv_heads), to_string(v.heads()));
+  if (v.length() != p.keys) refuse("v", "as many keys as k, " + to_string(p.keys), to_string(v.length()));
+  if (p.heads > 0 && (p.kv_heads == 0 || p.heads % p.kv_heads != 0)) {
+    refuse("k", "a number of heads that divides the " + to_string(p.heads) + " heads of q", to_string(p.kv_heads));
+  }
+  p.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
 }
 
 problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how,
@@ -261,21 +169,7 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
 
   problem p;
   p.type = q.type;
-  p.heads = qa.heads();
-  p.kv_heads = ka.heads();
-  p.queries = qa.length();
-  p.keys = ka.length();
-  p.width = qa.width();
-  p.value_width = va.width();
-  if (p.width > widest) refuse("q", "a width of at most 2^40", to_string(p.width));
-  if (p.value_width > widest) refuse("v", "a width of at most 2^40", to_string(p.value_width));
-  if (ka.width() != p.width) refuse("k", "the width of q, " + to_string(p.width), to_string(ka.width()));
-  if (va.heads() != p.kv_heads) refuse("v", "as many heads as k, " + to_string(p.kv_heads), to_string(va.heads()));
-  if (va.length() != p.keys) refuse("v", "as many keys as k, " + to_string(p.keys), to_string(va.length()));
-  if (p.heads > 0 && (p.kv_heads == 0 || p.heads % p.kv_heads != 0)) {
-    refuse("k", "a number of heads that divides the " + to_string(p.heads) + " heads of q", to_string(p.kv_heads));
-  }
-  p.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
+  check_sizes(p, qa, ka, va);
   widen(p.batch, qa, "q");
   widen(p.batch, ka, "k");
   widen(p.batch, va, "v");
@@ -287,49 +181,17 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
 
   check_functions(p, how);
   check_region(p, how);
-  check_positions(p, how);
+  check_positions(p, how, false);
+  check_segments(p, how);
   if (how.mask) {
     if (how.mask.type != dtype::boolean)
       refuse_type("mask", "booleans (true = attend; numbers to add are `bias`)", how.mask.type);
     p.mask = broadcast("mask", how.mask, p);
   }
-  if (how.bias) {
-    check_added_type("bias", how.bias, p);
-    p.bias = broadcast("bias", how.bias, p);
-  }
+  check_scores(p, how);
   p.reproducible = how.reproducible;
   if (how.threads < 0) refuse("threads", "a positive number, or 0 for the default", to_string(how.threads));
-
-  const array_view of_additive = p.additive_weights ? how.compatibility.weights : array_view{};
-  const array_view arrays[] = {q, k, v, how.mask, how.bias, how.relative, of_additive};
-  const char* const names[] = {"q", "k", "v", "mask", "bias", "relative", "additive"};
-  if (results.out) {
-    check_result("out", results.out, p.type, out_shape(p, how.layout, matrices == 3), arrays, names);
-    p.out = place(results.out, heads_first(results.out, how.layout), p.batch);
-  }
-  if (results.lse) {
-    if (p.normalizer != normalizer::softmax)
-      refuse("lse", "normalizer softmax, the only one with an LSE", std::string(name_of(p.normalizer)));
-    check_result("lse", results.lse, p.type, lse_shape(p, matrices == 3), arrays, names);
-    array_view rows = results.lse;  // read as (..., H, L, 1)
-    rows.shape.push_back(1);
-    rows.strides.push_back(0);
-    p.lse = place(rows, heads_first(rows, layout::bhld), p.batch);
-  }
-  if (results.weights) {
-    check_result("weights", results.weights, p.type, weights_shape(p, matrices == 3), arrays, names);
-    p.weights = place(results.weights, heads_first(results.weights, layout::bhld), p.batch);
-  }
-  const mutable_array_view* const written[] = {&results.out, &results.lse, &results.weights};
-  const char* const result_names[] = {"out", "lse", "weights"};
-  for (int i = 1; i < 3; ++i) {
-    for (int j = 0; j < i; ++j) {
-      if (*written[i] && *written[j] && overlaps(*written[i], *written[j])) {
-        refuse(result_names[i], "memory apart from the other results",
-               std::string("an array that overlaps ") + result_names[j]);
-      }
-    }
-  }
+  check_results(p, q, k, v, results, how, matrices == 3, false);
   return p;
 }
 

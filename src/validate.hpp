@@ -12,6 +12,10 @@ enum class inputs { data, shapes };
 problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how,
                  inputs given = inputs::data);
 
+/// The same for packed sequences.
+problem validate_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
+                        const array_view& cu_seqlens_k, const outputs& results, const options& how);
+
 /// Shapes of the results of a checked call.
 extents out_shape(const problem& p, layout order, bool matrices);
 extents lse_shape(const problem& p, bool matrices);

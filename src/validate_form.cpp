@@ -2,7 +2,6 @@
 // weights, and which region of a grid A(i) is.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <string>
 
 #include "checks.hpp"
@@ -11,13 +10,6 @@ namespace attend::detail {
 namespace {
 
 std::string text_of(const grid_size& size) { return extents{size.rows, size.columns}.to_string(); }
-
-/// With as many digits as it takes: a tiny number is not 0.
-std::string text_of(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", number);
-  return text;
-}
 
 /// The largest kernel that can be shifted inside an axis everywhere: as many cells as the smallest class of remainders has.
 std::int64_t shifted_room(std::int64_t size, std::int64_t dilation) { return size < dilation ? 1 : size / dilation; }

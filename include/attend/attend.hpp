@@ -13,8 +13,12 @@
 #include "attend/mask.hpp"           // IWYU pragma: export
 #include "attend/compatibility.hpp"  // IWYU pragma: export
 #include "attend/normalizer.hpp"     // IWYU pragma: export
+#include "attend/score.hpp"          // IWYU pragma: export
 #include "attend/options.hpp"        // IWYU pragma: export
 #include "attend/attention.hpp"      // IWYU pragma: export
+#include "attend/varlen.hpp"         // IWYU pragma: export
+#include "attend/merge.hpp"          // IWYU pragma: export
+#include "attend/position.hpp"       // IWYU pragma: export
 #include "attend/plan.hpp"           // IWYU pragma: export
 #include "attend/reference.hpp"      // IWYU pragma: export
 #include "attend/executor.hpp"       // IWYU pragma: export

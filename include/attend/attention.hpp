@@ -9,7 +9,10 @@
 // ```
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "attend/error.hpp"
 #include "attend/options.hpp"
@@ -17,12 +20,21 @@
 
 namespace attend {
 
+/// Which scores a call gives: `scale * compatibility(q, k)`; those behind the score list and the soft cap; or those that become weights,
+/// with -inf where a pair is excluded. The first two take no notice of masks.
+enum class score_stage : std::uint8_t { scaled, capped, biased };
+
+/// "scaled", "capped", "biased"
+std::string_view name_of(score_stage stage) noexcept;
+
 /// Where results go: memory of the caller's, any strides, none of it overlapping an input. Only what is given is computed.
 struct outputs {
   mutable_array_view out = {};  ///< (..., H, L, Ev), or (..., L, H, Ev) in layout blhd; the inputs' dtype
   mutable_array_view lse =
       {};  ///< natural logarithm of each row's sum, (..., H, L): float32, or float64 for float64 inputs. Of softmax alone
-  mutable_array_view weights = {};  ///< (..., H, L, S), the inputs' dtype
+  mutable_array_view weights = {};  ///< (..., H, L, S), the inputs' dtype; those after dropout
+  mutable_array_view scores = {};  ///< (..., H, L, S), the inputs' dtype; -inf for keys at or past a length, which are not read
+  attend::score_stage stage = score_stage::biased;  ///< of `scores`
 };
 
 /// Attention into memory of the caller's.

@@ -12,6 +12,7 @@
 #include "attend/compatibility.hpp"
 #include "attend/mask.hpp"
 #include "attend/normalizer.hpp"
+#include "attend/score.hpp"
 #include "attend/tensor.hpp"
 
 namespace attend {
@@ -67,14 +68,25 @@ struct interrupt {
   void* context = nullptr;
 };
 
+/// Weights are dropped at random, and what is kept is scaled by 1 / (1 - p). Whether a pair is kept is a function of the seed and of the
+/// pair's batch, head, query and key alone: Philox 4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011).
+struct dropout {
+  double p = 0;                            ///< probability, from 0 to 1
+  std::optional<std::uint64_t> seed = {};  ///< default: drawn anew by every call
+};
+
 /// What a call computes; designated initialisers name the members in this order. Arrays named here are read, never kept, except by a plan, which needs them for as long as it runs.
 struct options {
   bool causal = false;  ///< j <= i + query_offset
   attend::window window = {};
   query_position query_offset = {};  ///< needed where positions are compared and L != S
   batch_integers prefix = {};        ///< keys j < prefix are visible beside what causal and window allow; needs one of them
-  batch_integers key_lengths = {};   ///< keys j >= length are excluded and never read
-  grid_size grid = {};               ///< queries and keys are the cells of a grid, row by row: rows * columns = L = S
+  // Segments: ids of documents, say. A pair is allowed where both ids are equal and not negative. Both are given or none, as int64
+  // of shape (L) and (S), or (batch axes..., L) and (batch axes..., S).
+  array_view query_segments = {};
+  array_view key_segments = {};
+  batch_integers key_lengths = {};         ///< keys j >= length are excluded and never read
+  grid_size grid = {};                     ///< queries and keys are the cells of a grid, row by row: rows * columns = L = S
   attend::neighborhood neighborhood = {};  ///< cells around each cell of `grid`
   // A mask of keys per batch is (B, 1, 1, S). Caller's bytes: array_view(bytes, dtype::boolean, shape, strides).
   array_view mask = {};  ///< booleans, true = attend; NumPy broadcasting against (..., H, L, S)
@@ -83,9 +95,14 @@ struct options {
   /// 1, 2R+1), by j - (i + query_offset), or with `grid` (H or 1, 2R+1, 2C+1), by row and column. Offsets beyond the table take
   /// its edge. The input's dtype or float32; -inf excludes.
   array_view relative = {};
-  std::optional<double> scale = {};          ///< any finite number; default 1/sqrt(E) for dot, 1 for every other compatibility
-  attend::compatibility compatibility = {};  ///< scores are `scale * compatibility(q_i, k_j)`
+  std::optional<double> scale = {};    ///< any finite number; default 1/sqrt(E) for dot, 1 for every other compatibility
+  std::optional<double> softcap = {};  ///< cap * tanh(score / cap), before biases; a finite number above 0
+  alibi_slopes alibi = {};             ///< after biases
+  array_view sinks = {};  ///< (H): logits that join a row's denominator alone; the input's dtype or float32; softmax only
+  score_list score = {};  ///< score functions that come first, in this order
+  attend::compatibility compatibility = {};                     ///< scores are `scale * compatibility(q_i, k_j)`
   attend::normalizer normalizer = attend::normalizer::softmax;  ///< weights from scores
+  attend::dropout dropout = {};
   attend::layout layout = attend::layout::bhld;
   bool reproducible = false;             ///< one kernel for every L: a row depends only on its own query, keys and options
   int threads = 0;                       ///< at most so many; 0 = `num_threads()`

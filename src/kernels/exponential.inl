@@ -56,20 +56,18 @@ template <class S>
 [[gnu::always_inline]] static inline typename S::V sigmoid_of(typename S::V x) {
   using V = typename S::V;
   const V e = exp2_of<S>(S::abs(x) * S::set(-log2_of_e<typename S::T>));
-  return S::select(S::less(x, S::set(0)), e, S::set(1)) / (S::set(1) + e);
+  return S::quotient(S::select(S::less(x, S::set(0)), e, S::set(1)), S::set(1) + e);
 }
 
-/// tanh x = t / (t + 2) with t = e^2|x| - 1 = (2^n - 1) + 2^n (2^f - 1): a few units in the last place for every x, however
+/// tanh(x * inverse) for a positive `inverse`: tanh x = t / (t + 2) with t = e^2|x| - 1 = (2^n - 1) + 2^n (2^f - 1): a few units in the last place for every x, however
 /// small. Beyond 20 it is 1 in both types.
 template <class S>
-[[gnu::always_inline]] static inline typename S::V tanh_of(typename S::V x) {
+[[gnu::always_inline]] static inline typename S::V tanh_of(typename S::V x, typename S::T inverse = 1) {
   using V = typename S::V;
   using T = typename S::T;
-  const V size = S::abs(x);
   V whole;
-  const V f = S::fraction(S::select(S::less(S::set(20), size), S::set(20), size) * S::set(2 * log2_of_e<T>), whole);
+  const V f = S::fraction(S::min(S::set(40 * log2_of_e<T>), S::abs(x) * S::set(2 * log2_of_e<T> * inverse)), whole);
   const V power = S::scale_by_power(S::set(1), whole);
   const V t = S::fma(power, horner<S>(polynomial<T>::expm1, f) * f, power - S::set(1));
-  const V y = t / (t + S::set(2));
-  return S::select(S::less(x, S::set(0)), S::set(0) - y, y);
+  return S::with_sign(S::quotient(t, t + S::set(2)), x);
 }

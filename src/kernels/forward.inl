@@ -28,7 +28,7 @@ struct forward : forward_block<S> {
     s.k_rows = a.take<const T*>(tile_keys);
     s.v_rows = a.take<const T*>(tile_keys);
     s.additive = a.take<T>(shape.additive ? shape.width : 0);
-    s.bias = a.take<T>(shape.has_bias ? tile_keys * lanes : 0);
+    s.bias = a.take<T>(shape.biases * tile_keys * lanes);
     s.relative = a.take<T>(shape.has_relative ? tile_keys * lanes : 0);
     s.relative_rows = a.take<T>(shape.has_relative ? tile_keys * lanes : 0);
     s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
@@ -61,11 +61,14 @@ struct forward : forward_block<S> {
   }
 
   /// Reads what a tile's scores are made from: rows of keys and values, biases, and bits where some pairs are excluded.
-  static void read_tile(const block_job& job, const scratch& s, std::int64_t first, int count, bool masked) {
+  static void read_tile(const block_job& job, const scratch& s, std::int64_t first, int count, tile_kind tile) {
     read_rows<S>(job, s, first, count);
-    if (job.has_bias) {
-      const auto read_bias = job.bias_is_f32 ? rows_to_columns<S, lanes, float> : rows_to_columns<S, lanes, T>;
-      read_bias(job.lanes.bias, first * job.bias_step, job.lanes.count, count, job.bias_step, 1, s.bias);
+    for (int n = 0; n < job.step_count; ++n) {
+      const score_step& step = job.steps[n];
+      if (step.kind != score_kind::bias) continue;
+      const auto read_bias = step.is_f32 ? rows_to_columns<S, lanes, float> : rows_to_columns<S, lanes, T>;
+      read_bias(job.lanes.bias[step.number], first * step.step, job.lanes.count, count, step.step, 1,
+                s.bias + step.number * tile_keys * lanes);
     }
     if (job.has_relative && job.lanes.grid.neighborhood) {
       job.relative_is_f32 ? relative_neighbors<float>(job, lanes, first, count, s.relative)
@@ -79,14 +82,18 @@ struct forward : forward_block<S> {
       }
       rows_to_columns<S, lanes>(rows, 0, job.lanes.count, count, 1, 1, s.relative);
     }
-    if (masked) allowed_bits<S, lanes>(job, first, count, s.bits);
+    if (tile.kind == tile_class::partial) allowed_bits<S, lanes>(job, first, count, tile, s.bits);
+  }
+
+  static tile_kind tile_at(const block_job& job, const lane_bounds& bounds, std::int64_t first, int count) {
+    return classify_tile(job.lanes, bounds, first, first + count, job.has_mask, tile_keys);
   }
 
   /// The stripes of a whole tile: every key.
   template <class Visit>
-  static void for_each_stripe(const scratch& s, int count, const Visit& visit) {
+  static void for_each_stripe(const scratch& s, std::int64_t first, int count, const Visit& visit) {
     for (int lane = 0; lane < lanes; lane += S::micro_vectors * width)
-      visit(stripe_keys{lane, count, s.k_rows, s.v_rows, nullptr});
+      visit(stripe_keys{lane, count, s.k_rows, s.v_rows, nullptr, first});
   }
 
   /// Numbers of the keys that any of the lanes [lane, lane + width) sees; returns how many.
@@ -108,13 +115,14 @@ struct forward : forward_block<S> {
   /// A tile whose pairs are partly excluded: by stripes of one vector where these visit at most half of what whole stripes would,
   /// which makes up for their lower speed.
   template <bool marked>
-  static void fold_masked_tile(const block_job& job, const scratch& s, int count, const sums& result, T* rescale) {
+  static void fold_masked_tile(const block_job& job, const scratch& s, std::int64_t first, int count, const sums& result,
+                               T* rescale) {
     unsigned char numbers[S::block_vectors][tile_keys + 1];
     int seen[S::block_vectors], total = 0;
     for (int j = 0; j < S::block_vectors; ++j) total += seen[j] = seen_keys(s, j * width, count, numbers[j]);
     if (2 * total > count * S::block_vectors) {
-      for_each_stripe(s, count,
-                      [&](const stripe_keys& keys) { dense::template fold_keys<marked>(job, s, keys, true, result, rescale); });
+      for_each_stripe(s, first, count,
+                      [&](const stripe_keys& keys) { dense::template fold_keys<marked, true>(job, s, keys, result, rescale); });
       return;
     }
     const T *k_rows[tile_keys], *v_rows[tile_keys];
@@ -124,7 +132,8 @@ struct forward : forward_block<S> {
         k_rows[r] = s.k_rows[numbers[j][r]];
         v_rows[r] = s.v_rows[numbers[j][r]];
       }
-      sparse::template fold_keys<marked>(job, s, {j * width, seen[j], k_rows, v_rows, numbers[j]}, true, result, rescale);
+      sparse::template fold_keys<marked, true>(job, s, {j * width, seen[j], k_rows, v_rows, numbers[j], first}, result,
+                                               rescale);
     }
   }
 
@@ -142,15 +151,14 @@ struct forward : forward_block<S> {
     }
     for (std::int64_t first = begin; first < end; first += tile_keys) {
       const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
-      const tile_class kind = classify(job.lanes, bounds, first, first + count);
-      if (kind == tile_class::skip) continue;
-      const bool masked = kind == tile_class::partial || job.has_mask;
-      read_tile(job, s, first, count, masked);
-      if (masked) {
-        fold_masked_tile<marked>(job, s, count, result, rescale);
+      const tile_kind tile = tile_at(job, bounds, first, count);
+      if (tile.kind == tile_class::skip) continue;
+      read_tile(job, s, first, count, tile);
+      if (tile.kind == tile_class::partial) {
+        fold_masked_tile<marked>(job, s, first, count, result, rescale);
       } else {
-        for_each_stripe(s, count, [&](const stripe_keys& keys) {
-          dense::template fold_keys<marked>(job, s, keys, false, result, rescale);
+        for_each_stripe(s, first, count, [&](const stripe_keys& keys) {
+          dense::template fold_keys<marked, false>(job, s, keys, result, rescale);
         });
       }
     }
@@ -161,9 +169,7 @@ struct forward : forward_block<S> {
     fold_keys<false>(job, begin, end, result);
     // 0 * NaN and 0 * Inf are NaN: where a sum is not finite, an excluded value may have leaked in, so the chunk is computed
     // again with excluded pairs selected away. What was allowed comes out as before.
-    V probe = S::set(0);
-    for (std::int64_t i = 0; i < job.value_width * lanes; i += width) probe = S::fma(S::load(result.out + i), S::set(0), probe);
-    if (!S::all(S::equal(probe, probe))) fold_keys<true>(job, begin, end, result);
+    if (!all_finite<S, S::block_vectors>(result.out, job.value_width * lanes)) fold_keys<true>(job, begin, end, result);
   }
 
   template <template <class> class Normal>
@@ -191,62 +197,83 @@ struct forward : forward_block<S> {
     folds[static_cast<int>(job.normalizer)](job, total, next);
   }
 
-  static void finish(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
+  static void totals(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
     const sums result = sums_of(const_cast<partial_sums*>(memory), job.value_width);
-    alignas(64) T inverse[lanes];
-    for (int lane = 0; lane < lanes; ++lane) inverse[lane] = normal::final_factor<S>(job, result.denominator[lane]);
     for (int lane = 0; lane < job.lanes.count; ++lane) {
       maximum[lane] = static_cast<double>(result.maximum[lane]);
       denominator[lane] = static_cast<double>(result.denominator[lane]);
     }
-    if (job.has_out)
-      columns_to_rows<S, lanes>(result.out, inverse, job.lanes.count, job.value_width, job.lanes.out, 0, job.out_column);
   }
 
-  /// Scores of a tile -> final weights in place.
+  static void finish(const block_job& job, const partial_sums* memory, const double* factor) {
+    const sums result = sums_of(const_cast<partial_sums*>(memory), job.value_width);
+    alignas(64) T factors[lanes];
+    for (int lane = 0; lane < lanes; ++lane) factors[lane] = lane < job.lanes.count ? static_cast<T>(factor[lane]) : T{0};
+    columns_to_rows<S, lanes>(result.out, factors, job.lanes.count, job.value_width, job.lanes.out, 0, job.out_column);
+  }
+
+  /// Scores of a stripe -> final weights in place.
   template <template <class> class Normal>
-  static void final_weights(T* scores, int count, const T* maximum, const T* inverse) {
-    for (int i = 0; i < count * lanes; i += width) {
+  static void final_weights(const scratch& s, const stripe_keys& keys, const T* maximum, const T* factors) {
+    dense::for_each_score(s, keys, [&](V score, int, int lane) __attribute__((always_inline)) {
       typename S::M excluded;
-      const V base = Normal<S>::base(S::load(maximum + i % lanes));
-      const V weight = weigh<S, Normal>(S::load(scores + i), base, excluded);
-      S::store(scores + i, S::select(excluded, S::set(0), weight * S::load(inverse + i % lanes)));
-    }
+      const V weight = weigh<S, Normal>(score, Normal<S>::base(S::load(maximum + lane)), excluded);
+      return S::select(excluded, S::set(0), weight * S::load(factors + lane));
+    });
   }
 
-  using final_function = void (*)(T*, int, const T*, const T*);
-  static constexpr final_function final_tiles[] = {
+  using final_function = void (*)(const scratch&, const stripe_keys&, const T*, const T*);
+  static constexpr final_function final_stripes[] = {
 #define ATTEND_NORMALIZER(f) final_weights<normal::f>,
 #include "kernels/functions.def"
   };
 
-  static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum,
-                      const double* denominator) {
+  /// Writes what `make` leaves in the scores of every tile of keys [begin, end), and `skipped` where a tile is skipped.
+  template <class Make>
+  static void write_tiles(const block_job& job, std::int64_t begin, std::int64_t end, bool masked, T skipped,
+                          const Make& make) {
     const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
-    alignas(64) T m[lanes], inverse[lanes], one[lanes];
-    for (int lane = 0; lane < lanes; ++lane) {
-      const bool used = lane < job.lanes.count;
-      m[lane] = used ? static_cast<T>(maximum[lane]) : T{0};
-      inverse[lane] = used ? normal::final_factor<S>(job, static_cast<T>(denominator[lane])) : T{0};
-      one[lane] = 1;
-    }
+    alignas(64) T one[lanes];
+    for (int lane = 0; lane < lanes; ++lane) one[lane] = 1;
     for (std::int64_t first = begin; first < end; first += tile_keys) {
       const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
-      const tile_class kind = classify(job.lanes, bounds, first, first + count);
-      if (kind == tile_class::skip) {
-        for (int i = 0; i < count * lanes; ++i) s.scores[i] = 0;
+      const tile_kind tile = masked ? tile_at(job, bounds, first, count) : tile_kind{tile_class::full, false, false};
+      if (tile.kind == tile_class::skip) {
+        for (int i = 0; i < count * lanes; ++i) s.scores[i] = skipped;
       } else {
-        const bool masked = kind == tile_class::partial || job.has_mask;
-        read_tile(job, s, first, count, masked);
-        for_each_stripe(s, count, [&](const stripe_keys& keys) { dense::scores_of(job, s, keys, masked); });
-        final_tiles[static_cast<int>(job.normalizer)](s.scores, count, m, inverse);
+        read_tile(job, s, first, count, tile);
+        for_each_stripe(s, first, count, [&](const stripe_keys& keys) {
+          dense::scores_of(job, s, keys);
+          if (tile.kind == tile_class::partial) dense::exclude(s, keys);
+          make(s, keys);
+        });
       }
-      columns_to_rows<S, lanes>(s.scores, one, job.lanes.count, count, job.lanes.weights, first * job.weights_step,
-                                job.weights_step);
+      columns_to_rows<S, lanes>(s.scores, one, job.lanes.count, count, job.lanes.pairs, first * job.pairs_step, job.pairs_step);
     }
   }
 
-  static constexpr kernel row{lanes, tile_keys, chunk_keys, scratch_bytes, partial_bytes, total_bytes,
-                              load,  chunk,     fold,       finish,        weights};
+  static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* factor) {
+    alignas(64) T m[lanes], factors[lanes];
+    for (int lane = 0; lane < lanes; ++lane) {
+      const bool used = lane < job.lanes.count;
+      m[lane] = used ? static_cast<T>(maximum[lane]) : T{0};
+      factors[lane] = used ? static_cast<T>(factor[lane]) : T{0};
+    }
+    write_tiles(job, begin, end, true, T{0}, [&](const scratch& s, const stripe_keys& keys) {
+      final_stripes[static_cast<int>(job.normalizer)](s, keys, m, factors);
+      if (job.dropout.given) dense::template drop<false>(job, s, keys);
+    });
+  }
+
+  static void scores(const block_job& job, std::int64_t begin, std::int64_t end, bool masked) {
+    write_tiles(job, begin, end, masked, -infinity<T>, [](const scratch&, const stripe_keys&) {});
+  }
+
+  static tile_class mask_class(const lane_map& map, std::int64_t mask_step, std::int64_t first, int count) {
+    return mask_class_of<S>(map, mask_step, first, count);
+  }
+
+  static constexpr kernel row{lanes, tile_keys, chunk_keys, scratch_bytes, partial_bytes, total_bytes, load,
+                              chunk, fold,      totals,     finish,        weights,       scores,      mask_class};
 };

@@ -10,6 +10,9 @@ namespace attend::detail {
 /// Most rows (query, head) that one block computes together.
 inline constexpr int max_lanes = 64;
 
+/// Most score functions, and most biases among them.
+inline constexpr int max_steps = 12, max_biases = 9;
+
 /// Indices into functions.def.
 enum class compatibility_index : int {
 #define ATTEND_COMPATIBILITY(name) name,
@@ -60,18 +63,45 @@ struct grid_map {
   grid_cells hulls[max_lanes];
 };
 
-/// Lane -> (query, head): everything a kernel needs of a row. Nothing assumes that lanes are consecutive queries.
+enum class tile_class : unsigned char { skip, full, partial };
+
+/// Lane -> (query, head): everything a kernel needs of a row. Nothing assumes that lanes are consecutive queries. What belongs to an
+/// option is filled where the option is given.
 struct lane_map {
   int count;
-  const void* q[max_lanes];  // row of the query
-  void* out[max_lanes];      // row of the result
-  void* weights[max_lanes];  // row of the weights
-  const unsigned char* mask[max_lanes];
-  const void* bias[max_lanes];
-  const void* relative[max_lanes];                // table of the lane's head, at offset 0
-  std::int64_t begin[max_lanes], end[max_lanes];  // keys allowed by causal, window and length: [begin, end), or none: [0, 0)
+  const void* q[max_lanes];                       // row of the query
+  void* out[max_lanes];                           // row of the result
+  void* pairs[max_lanes];                         // row of the weights or of the scores
+  std::int64_t begin[max_lanes], end[max_lanes];  // keys allowed by causal, window, segment and length: [begin, end) or [0, 0)
   std::int64_t prefix_end[max_lanes];             // and [0, prefix_end)
+  const unsigned char* mask[max_lanes];
+  const tile_class* mask_classes;   // of the mask alone, per tile of the kernel, over all lanes
+  bool scattered;                   // whether intervals hold keys of other segments, which ids have to tell apart
+  std::int64_t segment[max_lanes];  // of the query
+  const void* bias[max_biases][max_lanes];
+  const void* relative[max_lanes];                  // table of the lane's head, at offset 0
+  std::int64_t position[max_lanes];                 // of the query among the keys
+  double slope[max_lanes];                          // of ALiBi
+  std::uint32_t query[max_lanes], head[max_lanes];  // of the whole problem, for dropout
   grid_map grid;
+};
+
+/// What happens to a score, in the order of a job's steps.
+enum class score_kind : int { soft_cap, bias, relative, alibi };
+struct score_step {
+  score_kind kind;
+  double cap;
+  int number;         // of the bias
+  std::int64_t step;  // of a bias, from key to key
+  bool is_f32;
+};
+
+/// Which weights are kept: those whose random word is at least `from`.
+struct dropout_rule {
+  bool given;
+  std::uint64_t from;
+  std::uint32_t key[2];  // of Philox
+  std::uint32_t batch;
 };
 
 /// One (sequence, key/value head, block of lanes), for any number of key chunks.
@@ -80,8 +110,14 @@ struct block_job {
   key_source keys;
   std::int64_t width, value_width;
   std::int64_t q_column, out_column;
-  std::int64_t mask_step, bias_step, weights_step;  // from key to key
-  bool has_out, has_mask, has_bias, bias_is_f32;
+  std::int64_t mask_step, pairs_step, segment_step;  // from key to key
+  const void* segments;                              // int64 per key; null without segments
+  bool has_out, has_mask;
+  int step_count, bias_count;
+  score_step steps[max_steps];
+  // Whether a bias of -inf has to be looked for again behind the last step: another step follows it.
+  bool excludes_late;
+  dropout_rule dropout;
   compatibility_index compatibility;
   normalizer_index normalizer;
   const void* additive;  // weights of additive
@@ -102,7 +138,8 @@ struct block_job {
 /// Scratch depends on the shape and on what has to be gathered.
 struct scratch_shape {
   std::int64_t width, value_width;
-  bool pack_k, pack_v, has_bias, has_relative, additive;
+  bool pack_k, pack_v, has_relative, additive, dropout;
+  int biases;
 };
 
 /// A partial result over some keys: sums O, maximum m and denominator l per lane, laid out by the kernel that made it. The total
@@ -123,10 +160,16 @@ struct kernel {
   void (*chunk)(const block_job& job, std::int64_t begin, std::int64_t end, partial_sums* result);
   /// total <- total + next, in key order.
   void (*fold)(const block_job& job, partial_sums* total, const partial_sums* next);
-  /// Rows of out; and per lane the maximum score and the denominator as doubles (-inf and 0 for an empty row).
-  void (*finish)(const block_job& job, const partial_sums* result, double* maximum, double* denominator);
-  /// Rows of weights for keys [begin, end), from the row's final maximum and denominator.
-  void (*weights)(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* denominator);
+  /// Per lane the maximum score and the denominator as doubles (-inf and 0 for an empty row).
+  void (*totals)(const block_job& job, const partial_sums* result, double* maximum, double* denominator);
+  /// Rows of out: a lane's sums times its factor.
+  void (*finish)(const block_job& job, const partial_sums* result, const double* factor);
+  /// Rows of weights for keys [begin, end): of the row's final maximum, times its factor.
+  void (*weights)(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* factor);
+  /// Rows of scores for keys [begin, end), after the job's steps; excluded pairs become -inf if `masked`.
+  void (*scores)(const block_job& job, std::int64_t begin, std::int64_t end, bool masked);
+  /// The class of keys [first, first + count), at most a tile, by the boolean mask alone.
+  tile_class (*mask_class)(const lane_map& lanes, std::int64_t mask_step, std::int64_t first, int count);
 };
 
 /// Number of lines of kernels.def.

@@ -5,16 +5,15 @@
 
 namespace attend::detail {
 
-enum class tile_class { skip, full, partial };
-
 /// Bounds over the lanes of a block, from which a tile's class follows without looking at lanes again.
 struct lane_bounds {
   std::int64_t min_begin, max_begin, min_end, max_end, min_prefix, max_prefix;
+  bool scattered;
 };
 
 // `static`: kernel units must not share inline functions with the portable path.
 static inline lane_bounds bounds_of(const lane_map& lanes) {
-  lane_bounds b{INT64_MAX, 0, INT64_MAX, 0, INT64_MAX, 0};
+  lane_bounds b{INT64_MAX, 0, INT64_MAX, 0, INT64_MAX, 0, lanes.scattered};
   for (int i = 0; i < lanes.count; ++i) {
     const bool empty = lanes.begin[i] >= lanes.end[i];
     if (!empty && lanes.begin[i] < b.min_begin) b.min_begin = lanes.begin[i];
@@ -33,7 +32,7 @@ static inline std::int64_t last_key(const lane_bounds& b) { return b.max_end > b
 
 /// The class of keys [first, last) by intervals: skip where no lane allows any, full where every lane allows all.
 static inline tile_class classify(const lane_bounds& b, std::int64_t first, std::int64_t last) {
-  if ((b.max_begin <= first && last <= b.min_end) || last <= b.min_prefix) return tile_class::full;
+  if (!b.scattered && ((b.max_begin <= first && last <= b.min_end) || last <= b.min_prefix)) return tile_class::full;
   if ((last <= b.min_begin || first >= b.max_end) && first >= b.max_prefix) return tile_class::skip;
   return tile_class::partial;
 }
@@ -71,6 +70,22 @@ static inline tile_class classify(const lane_map& lanes, const lane_bounds& b, s
     }
   }
   return tile_class::skip;
+}
+
+/// What a kernel has to know of a tile: its class by all masks together, and which of them have to be looked at in it.
+struct tile_kind {
+  tile_class kind;
+  bool structured;  // intervals, segments, neighbourhoods
+  bool reads_mask;
+};
+static inline tile_kind classify_tile(const lane_map& lanes, const lane_bounds& b, std::int64_t first, std::int64_t last,
+                                      bool has_mask, std::int64_t tile_keys) {
+  const tile_class kind = classify(lanes, b, first, last);
+  const bool structured = kind == tile_class::partial;
+  if (kind == tile_class::skip || !has_mask) return {kind, structured, false};
+  const tile_class masked = lanes.mask_classes[first / tile_keys];
+  if (masked == tile_class::full) return {kind, structured, false};
+  return {masked, structured, masked == tile_class::partial};
 }
 
 }  // namespace attend::detail

@@ -23,14 +23,13 @@ template <class S>
 namespace normal {
 
 // start(job): m before any key. `moves`: whether scores move m, to the maximum of size(score, excluded). base(m): what weights are
-// computed with. shrink(m, base): what sums against m become against a new base. share: what joins the denominator, if the row
-// `divides` by it. `vanishes`: the weight of a score of -inf, which marks an excluded key, comes out as 0 by itself; otherwise it
+// computed with. shrink(m, base): what sums against m become against a new base. share: what joins the denominator. `vanishes`: the weight of a score of -inf, which marks an excluded key, comes out as 0 by itself; otherwise it
 // is selected away.
 template <class S>
 struct softmax {
   using V = typename S::V;
   using M = typename S::M;
-  static constexpr bool moves = true, divides = true, vanishes = true;
+  static constexpr bool moves = true, vanishes = true;
   static typename S::T start(const block_job&) { return -infinity<typename S::T>; }
   static V size(V score, M) { return score; }
   static V base(V m) { return safe_maximum<S>(m); }
@@ -44,7 +43,7 @@ template <class S>
 struct unmoved {
   using V = typename S::V;
   using M = typename S::M;
-  static constexpr bool moves = false, divides = false, vanishes = false;
+  static constexpr bool moves = false, vanishes = false;
   static typename S::T start(const block_job&) { return 0; }
   static V base(V m) { return m; }
   static V shrink(V, V) { return S::set(1); }
@@ -54,7 +53,6 @@ struct unmoved {
 template <class S>
 struct mean : unmoved<S> {
   using typename unmoved<S>::V, typename unmoved<S>::M;
-  static constexpr bool divides = true;
   static typename S::T start(const block_job& job) { return static_cast<typename S::T>(job.weight_factor); }
   static V weight(V score, V base) { return score * base; }
   static V share(V, M excluded) { return S::select(excluded, S::set(0), S::set(1)); }
@@ -77,7 +75,7 @@ template <class S>
 struct relu2 {
   using V = typename S::V;
   using M = typename S::M;
-  static constexpr bool moves = true, divides = true, vanishes = true;
+  static constexpr bool moves = true, vanishes = true;
   static typename S::T start(const block_job&) { return 0; }
   static V size(V score, M) { return score; }
   static V base(V m) { return inverse_power<S>(m); }
@@ -96,7 +94,7 @@ template <class S>
 struct abs {
   using V = typename S::V;
   using M = typename S::M;
-  static constexpr bool moves = true, divides = true, vanishes = false;
+  static constexpr bool moves = true, vanishes = false;
   static typename S::T start(const block_job&) { return 0; }
   static V size(V score, M excluded) { return S::select(excluded, S::set(0), S::abs(score)); }
   static V base(V m) { return inverse_power<S>(m); }
@@ -114,20 +112,6 @@ static typename S::T start(const block_job& job) {
 #include "kernels/functions.def"
   }
   return 0;
-}
-
-/// What a row's sum is multiplied by at the end; 0 where a row has nothing to be divided by.
-template <class S>
-static typename S::T final_factor(const block_job& job, typename S::T denominator) {
-  using T = typename S::T;
-  switch (job.normalizer) {
-#define ATTEND_NORMALIZER(f)      \
-  case normalizer_index::f:       \
-    if (!f<S>::divides) return 1; \
-    break;
-#include "kernels/functions.def"
-  }
-  return denominator == 0 ? T{0} : static_cast<T>(1 / job.weight_factor) / denominator;
 }
 
 }  // namespace normal

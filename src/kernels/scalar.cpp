@@ -11,8 +11,10 @@ namespace {
 #include "kernels/compatibility.inl"
 #include "kernels/normalizer.inl"
 #include "kernels/tile.inl"
+#include "kernels/score_steps.inl"
 #include "kernels/stripe.inl"
 #include "kernels/forward.inl"
+#include "kernels/few_rows.inl"
 #include "kernels/few_queries.inl"
 
 // Element types by their names in kernels.def.

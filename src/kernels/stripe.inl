@@ -33,6 +33,7 @@ struct forward_block {
     const T* const* k_rows;
     const T* const* v_rows;
     const unsigned char* numbers;
+    std::int64_t first;  // key of the tile
   };
 };
 
@@ -120,44 +121,102 @@ struct stripe : forward_block<S> {
 #include "kernels/functions.def"
   };
 
-  /// Applies what is left of the scale, adds biases, and puts -inf where a lane does not see a key: a selection, so nothing an
-  /// excluded pair holds survives.
-  static void adjust(const block_job& job, const scratch& s, const stripe_keys& keys, bool masked) {
-    const auto for_each = [&](const auto& visit) __attribute__((always_inline)) {
-      for (int r = 0; r < keys.count; ++r) {
-        const int key = sparse ? keys.numbers[r] : r;
-        for (int lane = keys.lane; lane < keys.lane + Vectors * width; lane += width) {
-          T* const at = s.scores + r * lanes + lane;
-          S::store(at, visit(S::load(at), key, lane));
-        }
+  /// x = visit(x, key's number in the tile, lane) for every vector of a stripe's scores.
+  template <class Visit>
+  [[gnu::always_inline]] static inline void for_each_score(const scratch& s, const stripe_keys& keys, const Visit& visit) {
+    for (int r = 0; r < keys.count; ++r) {
+      const int key = sparse ? keys.numbers[r] : r;
+      for (int lane = keys.lane; lane < keys.lane + Vectors * width; lane += width) {
+        T* const at = s.scores + r * lanes + lane;
+        S::store(at, visit(S::load(at), key, lane));
       }
-    };
-    if (job.score_scale != 1) {
-      const V factor = S::set(static_cast<T>(job.score_scale));
-      for_each([&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
     }
-    if (job.has_bias) {
-      for_each([&](V score, int key, int lane)
-                   __attribute__((always_inline)) { return biased<S>(score, S::load(s.bias + key * lanes + lane)); });
-    }
-    if (job.has_relative) {
-      // What the bias excluded stays excluded, whatever the table has there.
-      const T* const bias = job.has_bias ? s.bias : s.relative;
-      for_each([&](V score, int key, int lane) __attribute__((always_inline)) {
-        const int at = key * lanes + lane;
-        return biased<S>(score, S::load(s.relative + at), S::load(bias + at));
-      });
-    }
-    if (!masked) return;
-    for_each([&](V score, int key, int lane) __attribute__((always_inline)) {
-      const typename S::Word* const words = s.bits + key / keys_per_word * lanes + lane;
-      return S::select_bit(words, key % keys_per_word, score, S::set(-infinity<T>));
-    });
   }
 
-  /// Scores -> weights in place; m and l move on; `rescale` is what the sums so far shrink by. With `marked`, excluded pairs
-  /// become -inf instead of 0, so that careful sums of values can tell them from weights that underflowed.
-  template <template <class> class Normal, bool marked>
+  /// What a step adds, per key and lane.
+  static const T* added(const scratch& s, const score_step& step) {
+    return step.kind == score_kind::relative ? s.relative : s.bias + step.number * block::tile_keys * lanes;
+  }
+
+  static void apply(const block_job& job, const scratch& s, const stripe_keys& keys, const score_step& step) {
+    switch (step.kind) {
+      case score_kind::soft_cap: {
+        const T cap = static_cast<T>(step.cap);
+        for_each_score(s, keys, [&](V score, int, int) __attribute__((always_inline)) { return soft_capped<S>(score, cap); });
+        break;
+      }
+      case score_kind::bias:
+      case score_kind::relative: {
+        const T* const from = added(s, step);
+        for_each_score(s, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
+          return biased<S>(score, S::load(from + key * lanes + lane));
+        });
+        break;
+      }
+      case score_kind::alibi: {
+        alignas(64) T slope[lanes], distance[lanes];
+        for (int lane = keys.lane; lane < keys.lane + Vectors * width; ++lane) {
+          const bool used = lane < job.lanes.count;
+          slope[lane] = used ? static_cast<T>(job.lanes.slope[lane]) : T{0};
+          distance[lane] = used ? static_cast<T>(job.lanes.position[lane] - keys.first) : T{0};
+        }
+        for_each_score(s, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
+          return sloped<S>(score, S::load(slope + lane), S::load(distance + lane), S::set(static_cast<T>(key)));
+        });
+        break;
+      }
+    }
+  }
+
+  /// Applies what is left of the scale and the job's steps.
+  static void adjust(const block_job& job, const scratch& s, const stripe_keys& keys) {
+    if (job.score_scale != 1) {
+      const V factor = S::set(static_cast<T>(job.score_scale));
+      for_each_score(s, keys, [&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
+    }
+    for (int n = 0; n < job.step_count; ++n) apply(job, s, keys, job.steps[n]);
+    for (int n = 0; job.excludes_late && n < job.step_count; ++n) {
+      if (job.steps[n].kind != score_kind::bias && job.steps[n].kind != score_kind::relative) continue;
+      const T* const from = added(s, job.steps[n]);
+      for_each_score(s, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
+        return unless_excluded<S>(score, S::load(from + key * lanes + lane));
+      });
+    }
+  }
+
+  /// A score, or -inf where the lane does not see the key: a selection, so nothing an excluded pair holds survives.
+  [[gnu::always_inline]] static inline V seen_score(const scratch& s, V score, int key, int lane) {
+    const typename S::Word* const words = s.bits + key / keys_per_word * lanes + lane;
+    return S::select_bit(words, key % keys_per_word, score, S::set(-infinity<T>));
+  }
+
+  /// Weights that dropout takes away become 0, NaN stays; `marked` as in weigh_keys.
+  template <bool marked>
+  static void drop(const block_job& job, const scratch& s, const stripe_keys& keys) {
+    alignas(64) std::uint64_t query[lanes], head[lanes];
+    for (int lane = keys.lane; lane < keys.lane + Vectors * width; ++lane) {
+      query[lane] = lane < job.lanes.count ? job.lanes.query[lane] : 0;
+      head[lane] = lane < job.lanes.count ? job.lanes.head[lane] : 0;
+    }
+    const auto number = [&](int r) { return sparse ? keys.numbers[r] : r; };
+    for (int lane = keys.lane; lane < keys.lane + Vectors * width; lane += width) {
+      V kept[4];
+      for (int r = 0; r < keys.count;) {
+        const int four = number(r) / 4;  // a tile begins at a multiple of four keys
+        kept_lanes<S>(job.dropout, keys.first / 4 + four, query + lane, head + lane, kept);
+        for (; r < keys.count && number(r) / 4 == four; ++r) {
+          T* const at = s.scores + r * lanes + lane;
+          const V weight = S::load(at), left = weight * kept[number(r) % 4];
+          S::store(at, marked ? S::select(S::equal(weight, S::set(-infinity<T>)), weight, left) : left);
+        }
+      }
+    }
+  }
+
+  /// Scores -> weights in place, 0 where a pair is excluded (by its bits, if `masked`); m and l move on; `rescale` is what the sums so
+  /// far shrink by. With `marked`, excluded pairs become -inf instead of 0, so that careful sums of values can tell them from
+  /// weights that underflowed.
+  template <template <class> class Normal, bool marked, bool masked>
   static void weigh_keys(const scratch& s, const stripe_keys& keys, const sums& result, T* rescale) {
     using normal_of = Normal<S>;
     T* const own_scores = s.scores + keys.lane;
@@ -166,9 +225,17 @@ struct stripe : forward_block<S> {
     rescale += keys.lane;
     V m[Vectors], base[Vectors], l[Vectors];
     for (int i = 0; i < Vectors; ++i) m[i] = S::load(maximum + i * width);
+    const auto score_at = [&](int r, int i) __attribute__((always_inline)) {
+      const V score = S::load(own_scores + r * lanes + i * width);
+      return masked ? seen_score(s, score, sparse ? keys.numbers[r] : r, keys.lane + i * width) : score;
+    };
     if constexpr (normal_of::moves) {
       for (int r = 0; r < keys.count; ++r) {
-        for (int i = 0; i < Vectors; ++i) m[i] = raise<S, Normal>(m[i], S::load(own_scores + r * lanes + i * width));
+        for (int i = 0; i < Vectors; ++i) {
+          const V score = score_at(r, i);
+          if constexpr (masked) S::store(own_scores + r * lanes + i * width, score);
+          m[i] = raise<S, Normal>(m[i], score);
+        }
       }
     }
     for (int i = 0; i < Vectors; ++i) {
@@ -181,7 +248,7 @@ struct stripe : forward_block<S> {
       for (int i = 0; i < Vectors; ++i) {
         T* const at = own_scores + r * lanes + i * width;
         typename S::M excluded;
-        const V weight = weigh<S, Normal>(S::load(at), base[i], excluded);
+        const V weight = weigh<S, Normal>(normal_of::moves ? S::load(at) : score_at(r, i), base[i], excluded);
         l[i] = l[i] + normal_of::share(weight, excluded);
         S::store(at, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
       }
@@ -193,9 +260,9 @@ struct stripe : forward_block<S> {
   }
 
   using weigh_function = void (*)(const scratch&, const stripe_keys&, const sums&, T*);
-  template <bool marked>
+  template <bool marked, bool masked>
   static constexpr weigh_function weights[] = {
-#define ATTEND_NORMALIZER(f) weigh_keys<normal::f, marked>,
+#define ATTEND_NORMALIZER(f) weigh_keys<normal::f, marked, masked>,
 #include "kernels/functions.def"
   };
 
@@ -228,14 +295,40 @@ struct stripe : forward_block<S> {
     }
   }
 
+  /// Asks for a part of what the next tile reads of dense biases and masks, for the lanes of a stripe. Their rows lie far apart, and
+  /// hardware does not see where they go on.
+  static void ask_ahead(const block_job& job, const stripe_keys& keys, std::int64_t part, std::int64_t parts) {
+    constexpr int line = 64;
+    const std::int64_t first = keys.first + block::tile_keys, left = job.keys.count - first;
+    if (left <= 0 || sparse) return;
+    const std::int64_t count = left < block::tile_keys ? left : block::tile_keys, own = Vectors * width;
+    const auto ask = [&](const auto* rows, std::int64_t bytes) {
+      for (std::int64_t lane = keys.lane + own * part / parts; lane < keys.lane + own * (part + 1) / parts; ++lane) {
+        if (lane >= job.lanes.count || (lane > 0 && rows[lane] == rows[lane - 1])) continue;
+        const char* const row = reinterpret_cast<const char*>(rows[lane]) + first * bytes;
+        for (std::int64_t at = 0; at < count * bytes; at += line) __builtin_prefetch(row + at, 0, 2);
+      }
+    };
+    for (int n = 0; n < job.step_count; ++n) {
+      const score_step& step = job.steps[n];
+      if (step.kind == score_kind::bias && step.step == 1)
+        ask(job.lanes.bias[step.number], static_cast<std::int64_t>(step.is_f32 ? sizeof(float) : sizeof(T)));
+    }
+    if (job.has_mask && job.mask_step == 1 && job.lanes.mask_classes[first / block::tile_keys] == tile_class::partial)
+      ask(job.lanes.mask, 1);
+  }
+
   template <bool marked>
   static void values(const block_job& job, const scratch& s, const stripe_keys& keys, const T* rescale, T* out) {
     const T* const own_weights = s.scores + keys.lane;
     rescale += keys.lane;
     out += keys.lane;
     std::int64_t c = 0;
-    for (; c + rows <= job.value_width; c += rows)
+    const bool asks = job.bias_count > 0 || job.has_mask;
+    for (; c + rows <= job.value_width; c += rows) {
+      if (asks) ask_ahead(job, keys, c / rows, job.value_width / rows);
       value_columns<rows, marked>(keys.v_rows, own_weights, keys.count, c, rescale, out + c * lanes);
+    }
     if (sparse && c + S::micro_rows <= job.value_width) {
       value_columns<S::micro_rows, marked>(keys.v_rows, own_weights, keys.count, c, rescale, out + c * lanes);
       c += S::micro_rows;
@@ -254,16 +347,22 @@ struct stripe : forward_block<S> {
     }
   }
 
-  static void scores_of(const block_job& job, const scratch& s, const stripe_keys& keys, bool masked) {
+  static void scores_of(const block_job& job, const scratch& s, const stripe_keys& keys) {
     scores[static_cast<int>(job.compatibility)](job, s, keys);
-    adjust(job, s, keys, masked);
+    adjust(job, s, keys);
   }
 
-  template <bool marked>
-  static void fold_keys(const block_job& job, const scratch& s, const stripe_keys& keys, bool masked, const sums& result,
-                        T* rescale) {
-    scores_of(job, s, keys, masked);
-    weights<marked>[static_cast<int>(job.normalizer)](s, keys, result, rescale);
+  /// -inf where the bits exclude a pair.
+  static void exclude(const scratch& s, const stripe_keys& keys) {
+    for_each_score(s, keys,
+                   [&](V score, int key, int lane) __attribute__((always_inline)) { return seen_score(s, score, key, lane); });
+  }
+
+  template <bool marked, bool masked>
+  static void fold_keys(const block_job& job, const scratch& s, const stripe_keys& keys, const sums& result, T* rescale) {
+    scores_of(job, s, keys);
+    weights<marked, masked>[static_cast<int>(job.normalizer)](s, keys, result, rescale);
+    if (job.dropout.given) drop<marked>(job, s, keys);
     values<marked>(job, s, keys, rescale, result.out);
   }
 };

@@ -15,13 +15,9 @@ template <class T>
 }
 
 static scratch_shape shape_of(const block_job& job) {
-  return {job.width,
-          job.value_width,
-          job.pack_k,
-          job.pack_v,
-          job.has_bias,
-          job.has_relative,
-          job.compatibility == compatibility_index::additive};
+  return {job.width,         job.value_width,  job.pack_k,
+          job.pack_v,        job.has_relative, job.compatibility == compatibility_index::additive,
+          job.dropout.given, job.bias_count};
 }
 
 /// Row pointers of the keys [first, first + count).
@@ -87,21 +83,66 @@ static void for_each_neighbor(const grid_map& grid, int lane, std::int64_t first
   }
 }
 
-/// One word per lane and 32 keys, one bit per key: set where intervals and the boolean mask allow the pair.
-/// `words` is [count / 32, rounded up][lanes]; lanes past the count get 0.
+/// Bits of the keys [key, key + count), at most 32, that belong to a segment.
+static std::uint32_t segment_bits(const block_job& job, std::int64_t segment, std::int64_t key, int count) {
+  const std::int64_t* const ids = static_cast<const std::int64_t*>(job.segments) + key * job.segment_step;
+  std::uint32_t bits = 0;
+  for (int j = 0; j < count; ++j) bits |= static_cast<std::uint32_t>(read(ids + j * job.segment_step) == segment) << j;
+  return bits;
+}
+
+/// Bits of the keys [key, key + count), at most 32, that a row of the boolean mask allows.
+template <class S>
+static std::uint32_t mask_bits(const unsigned char* row, std::int64_t step, std::int64_t key, int count) {
+  const unsigned char* const mask = row + key * step;
+  if (step == 1 && count == keys_per_word) return S::nonzero_bytes(mask);
+  std::uint32_t bits = 0;
+  for (int j = 0; j < count; ++j) bits |= static_cast<std::uint32_t>(mask[j * step] != 0) << j;
+  return bits;
+}
+
+/// The class of keys [first, first + count) by the boolean mask alone.
+template <class S>
+static tile_class mask_class_of(const lane_map& lanes, std::int64_t step, std::int64_t first, int count) {
+  std::uint32_t any = 0, missing = 0;
+  for (int start = 0; start < count; start += keys_per_word) {
+    const int some = count - start < keys_per_word ? count - start : keys_per_word;
+    const unsigned char* last = nullptr;
+    for (int lane = 0; lane < lanes.count; ++lane) {
+      if (lanes.mask[lane] == last) continue;  // heads of a group often share a row
+      last = lanes.mask[lane];
+      const std::uint32_t bits = mask_bits<S>(last, step, first + start, some);
+      any |= bits;
+      missing |= ~bits & bit_range(0, some);
+    }
+    if (any != 0 && missing != 0) return tile_class::partial;
+  }
+  return any == 0 ? tile_class::skip : missing == 0 ? tile_class::full : tile_class::partial;
+}
+
+/// One word per lane and 32 keys, one bit per key: set where the masks that have to be looked at allow the pair. `words` is
+/// [count / 32, rounded up][lanes]; lanes past the count get 0.
 template <class S, int lanes>
-static void allowed_bits(const block_job& job, std::int64_t first, int count, typename S::Word* words) {
+static void allowed_bits(const block_job& job, std::int64_t first, int count, tile_kind tile, typename S::Word* words) {
   using Word = typename S::Word;
   const lane_map& map = job.lanes;
   const int stored = (count + keys_per_word - 1) / keys_per_word;
   for (int i = 0; i < stored * lanes; ++i) words[i] = 0;
+  if (!tile.structured) {
+    for (int start = 0; start < count; start += keys_per_word, words += lanes) {
+      const int some = count - start < keys_per_word ? count - start : keys_per_word;
+      for (int lane = 0; lane < map.count; ++lane)
+        words[lane] = static_cast<Word>(mask_bits<S>(map.mask[lane], job.mask_step, first + start, some));
+    }
+    return;
+  }
   if (map.grid.neighborhood) {
     for (int lane = 0; lane < map.count; ++lane) {
       for_each_neighbor(map.grid, lane, first, count, [&](int key, std::int64_t, std::int64_t) {
         words[key / keys_per_word * lanes + lane] |= Word{1} << key % keys_per_word;
       });
     }
-    if (!map.grid.restricted && !job.has_mask) return;
+    if (!map.grid.restricted && !tile.reads_mask) return;
   }
   for (int start = 0; start < count; start += keys_per_word, words += lanes) {
     const std::int64_t key = first + start;
@@ -109,29 +150,30 @@ static void allowed_bits(const block_job& job, std::int64_t first, int count, ty
     for (int lane = 0; lane < map.count; ++lane) {
       std::uint32_t allowed = bit_range(map.begin[lane] - key, map.end[lane] - key) | bit_range(0, map.prefix_end[lane] - key);
       if (map.grid.neighborhood) allowed &= static_cast<std::uint32_t>(words[lane]);
-      if (job.has_mask) {
-        const unsigned char* const mask = map.mask[lane] + key * job.mask_step;
-        if (job.mask_step == 1 && some == keys_per_word) {
-          allowed &= S::nonzero_bytes(mask);
-        } else {
-          std::uint32_t bits = 0;
-          for (int j = 0; j < some; ++j) bits |= static_cast<std::uint32_t>(mask[j * job.mask_step] != 0) << j;
-          allowed &= bits;
-        }
-      }
+      if (tile.reads_mask) allowed &= mask_bits<S>(map.mask[lane], job.mask_step, key, some);
+      if (map.scattered && allowed != 0) allowed &= segment_bits(job, map.segment[lane], key, some);
       words[lane] = static_cast<Word>(allowed);
     }
   }
 }
 
-/// to[column][lane] = factor * rows[lane][column] for `lanes` rows of `From`, of which those past `count` are 0; columns `step`
-/// apart.
+/// to[column][lane] = factor * rows[lane][column] for `lanes` rows of `From`, of which those past `count` do not matter; columns
+/// `step` apart.
 template <class S, int lanes, class From = typename S::T>
 static void rows_to_columns(const void* const* rows, std::int64_t offset, int count, std::int64_t columns, std::int64_t step,
                             typename S::T factor, typename S::T* to) {
   using T = typename S::T;
   using V = typename S::V;
   const auto row = [&](int lane) { return static_cast<const From*>(rows[lane]) + offset; };
+  int shared = 1;  // lanes that have the first one's row
+  while (shared < count && rows[shared] == rows[0]) ++shared;
+  if (shared == count && count > 1) {  // a bias per key
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const V x = S::set(static_cast<T>(read(row(0) + c * step)) * factor);
+      for (int lane = 0; lane < lanes; lane += S::width) S::store(to + c * lanes + lane, x);
+    }
+    return;
+  }
   for (int lane = 0; lane < lanes; lane += S::width) {
     if (sizeof(From) != sizeof(T) || step != 1 || lane >= count) {
       for (int i = lane; i < lane + S::width; ++i) {
@@ -140,19 +182,34 @@ static void rows_to_columns(const void* const* rows, std::int64_t offset, int co
       }
       continue;
     }
-    const auto own_row = [&](int i) { return static_cast<const T*>(rows[i]) + offset; };  // From is T here
-    for (std::int64_t c = 0; c < columns; c += S::width) {
-      const int some = columns - c < S::width ? static_cast<int>(columns - c) : S::width;
-      V x[S::width];
-      for (int i = 0; i < S::width; ++i) {
-        if (lane + i >= count)
-          x[i] = S::set(0);
-        else
-          x[i] =
-              (some == S::width ? S::load(own_row(lane + i) + c) : S::load_first(own_row(lane + i) + c, some)) * S::set(factor);
+    // From is T here. Rows are often a power of two apart, where few of their lines fit the first-level cache at a time: each is
+    // read once, from end to end, before they meet.
+    constexpr std::int64_t part = 6 * 16;
+    alignas(64) T staged[S::width][part];
+    for (std::int64_t begin = 0; begin < columns; begin += part) {
+      const std::int64_t some = columns - begin < part ? columns - begin : part;
+      for (int i = 0; i < S::width && lane + i < count; ++i) {
+        const T* const from = static_cast<const T*>(rows[lane + i]) + offset + begin;
+        std::int64_t c = 0;
+        constexpr int few =
+            3;  // at a time, so that no compiler takes this for a call of memcpy, whose start costs more than it copies
+        for (; c + few * S::width <= some; c += few * S::width) {
+          V x[few];
+          for (int n = 0; n < few; ++n) x[n] = S::load(from + c + n * S::width);
+          for (int n = 0; n < few; ++n) S::store(staged[i] + c + n * S::width, x[n]);
+        }
+        for (; c < some; c += S::width) {
+          const bool whole = some - c >= S::width;
+          S::store(staged[i] + c, whole ? S::load(from + c) : S::load_first(from + c, static_cast<int>(some - c)));
+        }
       }
-      S::transpose(x);
-      for (int i = 0; i < some; ++i) S::store(to + (c + i) * lanes + lane, x[i]);
+      for (std::int64_t c = 0; c < some; c += S::width) {
+        V x[S::width];
+        for (int i = 0; i < S::width; ++i) x[i] = lane + i < count ? S::load(staged[i] + c) : S::set(0);
+        S::transpose(x);
+        T* const at = to + (begin + c) * lanes + lane;
+        for (int i = 0; i < S::width && c + i < some; ++i) S::store(at + i * lanes, x[i] * S::set(factor));
+      }
     }
   }
 }
@@ -188,20 +245,6 @@ static void columns_to_rows(const typename S::T* from, const typename S::T* fact
       }
     }
   }
-}
-
-/// A score with its bias. A bias of -inf excludes the key: a selection, because NaN - inf would be NaN.
-template <class S>
-[[gnu::always_inline]] static inline typename S::V biased(typename S::V score, typename S::V bias) {
-  const typename S::V excluded = S::set(-infinity<typename S::T>);
-  return S::select(S::equal(bias, excluded), excluded, score + bias);
-}
-
-/// The same where an earlier bias may have excluded the key.
-template <class S>
-[[gnu::always_inline]] static inline typename S::V biased(typename S::V score, typename S::V bias, typename S::V earlier) {
-  const typename S::V excluded = S::set(-infinity<typename S::T>);
-  return S::select(S::equal(earlier, excluded), excluded, biased<S>(score, bias));
 }
 
 /// to[r] = the row of the table at offset o + r, for offsets clipped to [-reach, reach]. `table` points at offset 0.
@@ -281,6 +324,19 @@ static void fold_elements(T* total, T* rest, const T* next, std::int64_t count, 
       }
     }
   }
+}
+
+/// Whether all of `count` numbers are finite: 0 * NaN and 0 * Inf are NaN. `Sums` sums at a time, so that none waits for the last; `count`
+/// is a multiple of as many vectors.
+template <class S, int Sums>
+static bool all_finite(const typename S::T* x, std::int64_t count) {
+  typename S::V sum[Sums];
+  for (int j = 0; j < Sums; ++j) sum[j] = S::set(0);
+  for (std::int64_t i = 0; i < count; i += Sums * S::width) {
+    for (int j = 0; j < Sums; ++j) sum[j] = S::fma(S::load(x + i + j * S::width), S::set(0), sum[j]);
+  }
+  for (int j = 1; j < Sums; ++j) sum[0] = sum[0] + sum[j];
+  return S::all(S::equal(sum[0], sum[0]));
 }
 
 static inline std::int64_t padded(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -35,11 +35,14 @@ struct simd<float> {
   ATTEND_INLINE V set(T x) { return _mm256_set1_ps(x); }
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   ATTEND_INLINE V max(V a, V b) { return _mm256_max_ps(a, b); }
+  ATTEND_INLINE V min(V a, V b) { return _mm256_min_ps(a, b); }
   ATTEND_INLINE V select(M lanes, V yes, V no) { return _mm256_blendv_ps(no, yes, lanes); }
   ATTEND_INLINE M equal(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
   ATTEND_INLINE M less(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   ATTEND_INLINE bool all(M lanes) { return _mm256_movemask_ps(lanes) == 0xff; }
   ATTEND_INLINE V abs(V x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+  ATTEND_INLINE V with_sign(V x, V y) { return _mm256_or_ps(abs(x), _mm256_and_ps(_mm256_set1_ps(-0.0f), y)); }
+  ATTEND_INLINE V quotient(V a, V b) { return _mm256_div_ps(a, b); }
   ATTEND_INLINE V sqrt(V x) { return _mm256_sqrt_ps(x); }
   ATTEND_INLINE V power_below(V x) { return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000))); }
   ATTEND_INLINE T sum(V x) {
@@ -103,6 +106,22 @@ struct simd<float> {
     }
   }
 
+  using Wide = __m256i;
+  static constexpr int counters = 2;
+  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm256_set1_epi64x(static_cast<std::int64_t>(x)); }
+  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm256_mul_epu32(a, b); }
+  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
+    return _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), a), b);
+  }
+  ATTEND_INLINE Wide low(Wide x) { return _mm256_and_si256(x, wide(0xffffffff)); }
+  ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
+    const V few = _mm256_castsi256_ps(_mm256_cmpgt_epi64(from, low(x[0])));
+    const V more = _mm256_castsi256_ps(_mm256_cmpgt_epi64(from, low(x[1])));
+    const __m256d halves = _mm256_castps_pd(_mm256_shuffle_ps(few, more, 0x88));  // lanes 0, 1 of both, 2, 3 of both
+    return _mm256_andnot_ps(_mm256_castpd_ps(_mm256_permute4x64_pd(halves, 0xd8)), set(1));
+  }
+
  private:
   ATTEND_INLINE __m256i lane_numbers() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
 };
@@ -129,11 +148,14 @@ struct simd<double> {
   ATTEND_INLINE V set(T x) { return _mm256_set1_pd(x); }
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
   ATTEND_INLINE V max(V a, V b) { return _mm256_max_pd(a, b); }
+  ATTEND_INLINE V min(V a, V b) { return _mm256_min_pd(a, b); }
   ATTEND_INLINE V select(M lanes, V yes, V no) { return _mm256_blendv_pd(no, yes, lanes); }
   ATTEND_INLINE M equal(V a, V b) { return _mm256_cmp_pd(a, b, _CMP_EQ_OQ); }
   ATTEND_INLINE M less(V a, V b) { return _mm256_cmp_pd(a, b, _CMP_LT_OQ); }
   ATTEND_INLINE bool all(M lanes) { return _mm256_movemask_pd(lanes) == 0xf; }
   ATTEND_INLINE V abs(V x) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), x); }
+  ATTEND_INLINE V with_sign(V x, V y) { return _mm256_or_pd(abs(x), _mm256_and_pd(_mm256_set1_pd(-0.0), y)); }
+  ATTEND_INLINE V quotient(V a, V b) { return _mm256_div_pd(a, b); }
   ATTEND_INLINE V sqrt(V x) { return _mm256_sqrt_pd(x); }
   ATTEND_INLINE V power_below(V x) { return _mm256_and_pd(x, _mm256_castsi256_pd(_mm256_set1_epi64x(0x7ff0000000000000))); }
   ATTEND_INLINE T sum(V x) {
@@ -180,6 +202,19 @@ struct simd<double> {
       x[i] = _mm256_permute2f128_pd(t[i], t[i + 2], 0x20);
       x[i + 2] = _mm256_permute2f128_pd(t[i], t[i + 2], 0x31);
     }
+  }
+
+  using Wide = __m256i;
+  static constexpr int counters = 1;
+  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm256_set1_epi64x(static_cast<std::int64_t>(x)); }
+  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm256_mul_epu32(a, b); }
+  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
+    return _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), a), b);
+  }
+  ATTEND_INLINE Wide low(Wide x) { return _mm256_and_si256(x, wide(0xffffffff)); }
+  ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
+    return _mm256_andnot_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(from, low(x[0]))), set(1));
   }
 
  private:

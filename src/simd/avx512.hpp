@@ -34,11 +34,22 @@ struct simd<float> {
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   /// b where either is NaN
   ATTEND_INLINE V max(V a, V b) { return _mm512_max_ps(a, b); }
+  ATTEND_INLINE V min(V a, V b) { return _mm512_min_ps(a, b); }
   ATTEND_INLINE V select(M lanes, V yes, V no) { return _mm512_mask_mov_ps(no, lanes, yes); }
   ATTEND_INLINE M equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
   ATTEND_INLINE M less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   ATTEND_INLINE bool all(M lanes) { return lanes == static_cast<M>(~M{0}); }
   ATTEND_INLINE V abs(V x) { return _mm512_abs_ps(x); }
+  /// |x| with the sign of y: bits of y where the first operand has ones, else those of x.
+  ATTEND_INLINE V with_sign(V x, V y) {
+    const __m512i sign = _mm512_set1_epi32(INT32_MIN);
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(sign, _mm512_castps_si512(y), _mm512_castps_si512(x), 0xca));
+  }
+  /// a / b for b from 1 to 2^100, within 2 units in the last place: an estimate of 1/b, and what it is off by added.
+  ATTEND_INLINE V quotient(V a, V b) {
+    const V inverse = _mm512_rcp14_ps(b), y = _mm512_mul_ps(a, inverse);
+    return _mm512_fmadd_ps(_mm512_fnmadd_ps(b, y, a), inverse, y);
+  }
   ATTEND_INLINE V sqrt(V x) { return _mm512_sqrt_ps(x); }
   /// 2^floor(log2 |x|): the exponent alone; 0 below the normal numbers, infinity for infinities and NaN.
   ATTEND_INLINE V power_below(V x) { return _mm512_and_ps(x, _mm512_castsi512_ps(_mm512_set1_epi32(0x7f800000))); }
@@ -94,6 +105,22 @@ struct simd<float> {
       x[i + 12] = _mm512_shuffle_f32x4(low_odd, high_odd, 0xdd);
     }
   }
+
+  // Random words of dropout: 64-bit lanes that hold 32 bits each, whatever is above them. A vector of numbers takes `counters` of them.
+  using Wide = __m512i;
+  static constexpr int counters = 2;
+  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm512_set1_epi64(static_cast<std::int64_t>(x)); }
+  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm512_loadu_si512(p); }
+  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm512_mul_epu32(a, b); }
+  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
+    return _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), a, b, 0x96);
+  }
+  ATTEND_INLINE Wide low(Wide x) { return _mm512_and_si512(x, wide(0xffffffff)); }
+  /// 1 where the low 32 bits are at least `from`, else 0.
+  ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
+    const M m = static_cast<M>(_mm512_cmpge_epu64_mask(low(x[0]), from) | _mm512_cmpge_epu64_mask(low(x[1]), from) << 8);
+    return _mm512_maskz_mov_ps(m, set(1));
+  }
 };
 
 template <>
@@ -116,11 +143,17 @@ struct simd<double> {
   ATTEND_INLINE V set(T x) { return _mm512_set1_pd(x); }
   ATTEND_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
   ATTEND_INLINE V max(V a, V b) { return _mm512_max_pd(a, b); }
+  ATTEND_INLINE V min(V a, V b) { return _mm512_min_pd(a, b); }
   ATTEND_INLINE V select(M lanes, V yes, V no) { return _mm512_mask_mov_pd(no, lanes, yes); }
   ATTEND_INLINE M equal(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
   ATTEND_INLINE M less(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
   ATTEND_INLINE bool all(M lanes) { return lanes == static_cast<M>(~M{0}); }
   ATTEND_INLINE V abs(V x) { return _mm512_abs_pd(x); }
+  ATTEND_INLINE V with_sign(V x, V y) {
+    const __m512i sign = _mm512_set1_epi64(INT64_MIN);
+    return _mm512_castsi512_pd(_mm512_ternarylogic_epi64(sign, _mm512_castpd_si512(y), _mm512_castpd_si512(x), 0xca));
+  }
+  ATTEND_INLINE V quotient(V a, V b) { return _mm512_div_pd(a, b); }
   ATTEND_INLINE V sqrt(V x) { return _mm512_sqrt_pd(x); }
   ATTEND_INLINE V power_below(V x) { return _mm512_and_pd(x, _mm512_castsi512_pd(_mm512_set1_epi64(0x7ff0000000000000))); }
   ATTEND_INLINE T sum(V x) { return _mm512_reduce_add_pd(x); }
@@ -160,6 +193,20 @@ struct simd<double> {
       x[i + 2] = _mm512_shuffle_f64x2(low_odd, high_odd, 0x88);
       x[i + 6] = _mm512_shuffle_f64x2(low_odd, high_odd, 0xdd);
     }
+  }
+
+  using Wide = __m512i;
+  static constexpr int counters = 1;
+  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm512_set1_epi64(static_cast<std::int64_t>(x)); }
+  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm512_loadu_si512(p); }
+  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm512_mul_epu32(a, b); }
+  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
+    return _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), a, b, 0x96);
+  }
+  ATTEND_INLINE Wide low(Wide x) { return _mm512_and_si512(x, wide(0xffffffff)); }
+  /// 1 where the low 32 bits are at least `from`, else 0.
+  ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
+    return _mm512_maskz_mov_pd(_mm512_cmpge_epu64_mask(low(x[0]), from), set(1));
   }
 };
 

@@ -58,6 +58,7 @@ struct simd {
   // Two roundings: without the instruction, a fused multiply-add is a function call.
   static V fma(V a, V b, V c) { return a * b + c; }
   static V max(V a, V b) { return a > b ? a : b; }
+  static V min(V a, V b) { return a < b ? a : b; }
   static V select(M lanes, V yes, V no) { return lanes ? yes : no; }
   static M equal(V a, V b) { return a == b; }
   static M less(V a, V b) { return a < b; }
@@ -67,6 +68,16 @@ struct simd {
     return every;
   }
   static V abs(V x) { return with_bits(x, ~Word{0} >> 1); }
+  static V with_sign(V x, V y) {
+    I magnitude, sign;
+    std::memcpy(&magnitude, &x, sizeof x);
+    std::memcpy(&sign, &y, sizeof y);
+    constexpr Integer rest = static_cast<Integer>(~Word{0} >> 1);
+    magnitude = (magnitude & rest) | (sign & ~rest);
+    std::memcpy(&x, &magnitude, sizeof x);
+    return x;
+  }
+  static V quotient(V a, V b) { return a / b; }
   static V sqrt(V x) {
     for (int i = 0; i < width; ++i) x[i] = static_cast<T>(sizeof(T) == 4 ? __builtin_sqrtf(x[i]) : __builtin_sqrt(x[i]));
     return x;
@@ -136,6 +147,19 @@ struct simd {
         x[j][i] = kept;
       }
     }
+  }
+
+  typedef std::uint64_t Wide __attribute__((vector_size(16)));
+  static constexpr int counters = 8 / static_cast<int>(sizeof(T));
+  static Wide wide(std::uint64_t x) { return Wide{x, x}; }
+  static Wide load_wide(const std::uint64_t* p) { return Wide{p[0], p[1]}; }
+  static Wide low(Wide x) { return x & 0xffffffff; }
+  static Wide product(Wide a, Wide b) { return low(a) * low(b); }
+  static Wide high_xor(Wide x, Wide a, Wide b) { return x >> 32 ^ a ^ b; }
+  static V at_least(const Wide (&x)[counters], Wide from) {
+    V y{};
+    for (int i = 0; i < width; ++i) y[i] = static_cast<T>((x[i / 2][i % 2] & 0xffffffff) >= from[0]);
+    return y;
   }
 };
 

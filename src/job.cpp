@@ -1,0 +1,144 @@
+#include "job.hpp"
+
+#include <cmath>
+
+namespace attend::detail {
+namespace {
+
+key_run strided_run(const key_source& source, std::int64_t key) {
+  const auto at = [key](const void* base, std::int64_t step, std::int64_t bytes) {
+    return static_cast<const char*>(base) + key * step * bytes;
+  };
+  return {at(source.k, source.k_step, source.element_bytes), at(source.v, source.v_step, source.element_bytes), source.k_step,
+          source.v_step, source.count - key};
+}
+
+/// A power of two that is at most 1/N for every row of a sequence, for the mean; see normalizer.inl.
+double weight_factor(const problem& p, std::int64_t length) noexcept {
+  return p.normalizer == normalizer::mean && length > 0 ? std::ldexp(1.0, -1 - std::ilogb(static_cast<double>(length))) : 1;
+}
+
+#define ATTEND_COMPATIBILITY(name) \
+  static_assert(static_cast<int>(compatibility_index::name) == static_cast<int>(compatibility_kind::name));
+#define ATTEND_NORMALIZER(name) static_assert(static_cast<int>(normalizer_index::name) == static_cast<int>(normalizer::name));
+#include "kernels/functions.def"
+static_assert(max_steps >= max_score_functions && max_biases > score_list::max_size);
+static_assert(static_cast<int>(score_kind::soft_cap) == static_cast<int>(score_function::kind::soft_cap) &&
+              static_cast<int>(score_kind::bias) == static_cast<int>(score_function::kind::bias) &&
+              static_cast<int>(score_kind::relative) == static_cast<int>(score_function::kind::relative) &&
+              static_cast<int>(score_kind::alibi) == static_cast<int>(score_function::kind::alibi));
+
+/// Rows of q, out, masks and tables, and what else a lane is known by.
+void fill_rows(const problem& p, const block_place& at, lane_map& lanes) {
+  const std::int64_t head = at.kv_head * p.group;
+  const auto first = [&](const operand& x) { return x ? static_cast<char*>(query_row(p, x, at.sequence, head, 0)) : nullptr; };
+  const auto step = [](const operand& x, std::int64_t in_group, std::int64_t query) {
+    return (in_group * x.head + query * x.row) * size_of(x.type);
+  };
+  const char* const q = first(p.q);
+  char* const out = first(p.out);
+  for (int lane = 0; lane < lanes.count; ++lane) {
+    const std::int64_t row = at.first_row + lane, in_group = row % p.group, query = row / p.group;
+    lanes.q[lane] = q + step(p.q, in_group, query);
+    lanes.out[lane] = out ? out + step(p.out, in_group, query) : nullptr;
+  }
+  if (p.mask) fill_mask_rows(p, at, lanes);
+  if (p.relative) {
+    const char* const table = static_cast<char*>(row_pointer(p.batch, p.relative, at.sequence, head, p.relative_rows)) +
+                              p.relative_columns * p.relative.column * size_of(p.relative.type);
+    for (int lane = 0; lane < lanes.count; ++lane)
+      lanes.relative[lane] = table + step(p.relative, (at.first_row + lane) % p.group, 0);
+  }
+  for (int lane = 0; p.dropout_p > 0 && lane < lanes.count; ++lane) {
+    lanes.query[lane] = static_cast<std::uint32_t>((at.first_row + lane) / p.group);
+    lanes.head[lane] = static_cast<std::uint32_t>(head + (at.first_row + lane) % p.group);
+  }
+}
+
+}  // namespace
+
+void fill_steps(const problem& p, const block_place& at, int count, block_job& job) {
+  const std::int64_t head = at.kv_head * p.group;
+  job.step_count = count;
+  job.bias_count = 0;
+  int adding = 0;
+  for (int i = 0; i < count; ++i) {
+    const score_function& f = p.score[i];
+    score_step& step = job.steps[i];
+    step = {static_cast<score_kind>(f.what), f.cap, 0, 0, false};
+    if (f.what == score_function::kind::bias) {
+      step.number = job.bias_count++;
+      step.step = f.numbers.column;
+      step.is_f32 = f.numbers.type == dtype::f32;
+      const char* const first = static_cast<char*>(row_pointer(p.batch, f.numbers, at.sequence, head, 0));
+      for (int lane = 0; lane < job.lanes.count; ++lane) {
+        const std::int64_t row = at.first_row + lane;
+        job.lanes.bias[step.number][lane] =
+            first + (row % p.group * f.numbers.head + row / p.group * f.numbers.row) * size_of(f.numbers.type);
+      }
+    } else if (f.what == score_function::kind::alibi) {
+      for (int lane = 0; lane < job.lanes.count; ++lane)
+        job.lanes.slope[lane] = alibi_slope(p, f, head + (at.first_row + lane) % p.group);
+    }
+    adding += step.kind == score_kind::bias || step.kind == score_kind::relative;
+  }
+  const bool adds_last =
+      count > 0 && (job.steps[count - 1].kind == score_kind::bias || job.steps[count - 1].kind == score_kind::relative);
+  job.excludes_late = adding > 1 || (adding == 1 && !adds_last);
+}
+
+block_job make_job(const problem& p, const factors& scales, const mask_tables& tables, const block_place& at,
+                   const scratch_shape& shape, void* scratch) {
+  block_job job;
+  fill_masks(p, tables, at, job.lanes);
+  fill_rows(p, at, job.lanes);
+  const std::int64_t b = at.sequence;
+  job.keys = {strided_run,
+              key_row(p, p.k, b, at.kv_head, 0),
+              key_row(p, p.v, b, at.kv_head, 0),
+              p.k.row,
+              p.v.row,
+              p.k.column,
+              p.v.column,
+              key_length(p, b),
+              size_of(p.type)};
+  job.width = p.width;
+  job.value_width = p.value_width;
+  job.q_column = p.q.column;
+  job.out_column = p.out.column;
+  job.mask_step = p.mask.column;
+  job.segments = nullptr;
+  job.segment_step = p.key_segments.row;
+  if (p.key_segments) {
+    const std::int64_t first = batch_offset(p.batch, b, p.key_segments.batch) + first_row(p.key_starts, b) * job.segment_step;
+    job.segments = static_cast<const std::int64_t*>(p.key_segments.data) + first;
+  }
+  job.has_out = static_cast<bool>(p.out);
+  job.has_mask = static_cast<bool>(p.mask);
+  job.compatibility = static_cast<compatibility_index>(p.compatibility);
+  job.normalizer = static_cast<normalizer_index>(p.normalizer);
+  job.additive = p.additive_weights.data;
+  job.additive_step = p.additive_weights.column;
+  job.additive_is_f32 = p.additive_weights.type == dtype::f32;
+  job.has_relative = static_cast<bool>(p.relative);
+  job.relative_is_f32 = p.relative.type == dtype::f32;
+  job.relative_rows = p.relative_rows;
+  job.relative_columns = p.relative_columns;
+  job.relative_row_step = p.relative.row;
+  job.relative_column_step = p.relative.column;
+  job.pack_k = shape.pack_k;
+  job.pack_v = shape.pack_v;
+  job.query_scale = scales.query;
+  job.key_scale = scales.key;
+  job.score_scale = scales.score;
+  job.weight_factor = weight_factor(p, job.keys.count);
+  fill_steps(p, at, p.score_count, job);
+  job.dropout = {p.dropout_p > 0,
+                 static_cast<std::uint64_t>(std::ceil(std::ldexp(p.dropout_p, 32))),
+                 {static_cast<std::uint32_t>(p.seed), static_cast<std::uint32_t>(p.seed >> 32)},
+                 static_cast<std::uint32_t>(b)};
+  job.scratch = scratch;
+  return job;
+}
+
+}  // namespace attend::detail

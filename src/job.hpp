@@ -1,0 +1,18 @@
+// From a problem to what a kernel is told of one block: pointers to rows, steps, masks.
+#pragma once
+
+#include "factors.hpp"
+#include "kernels/kernel_table.hpp"
+#include "problem.hpp"
+#include "tables.hpp"
+
+namespace attend::detail {
+
+/// Everything of a block but its queries, which `kernel::load` brings into scratch for those who compute scores.
+block_job make_job(const problem& p, const factors& scales, const mask_tables& tables, const block_place& at,
+                   const scratch_shape& shape, void* scratch);
+
+/// The first `count` score functions as steps of a block.
+void fill_steps(const problem& p, const block_place& at, int count, block_job& job);
+
+}  // namespace attend::detail

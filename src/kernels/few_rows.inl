@@ -1,0 +1,339 @@
+// What `few_queries` does to the rows of a block before their values: memory, scores, weights. Columns of queries and keys are lanes.
+
+template <class S>
+struct few_rows {
+  using T = typename S::T;
+  using V = typename S::V;
+  static constexpr int width = S::width;
+  static constexpr int rows = few_queries_rows;
+  static constexpr int tile_keys = 256;
+  static constexpr std::int64_t chunk_keys = 4 * tile_keys;
+  static constexpr int prefetch_keys = 16;
+  static constexpr int value_keys = 16;  // keys whose values stay in L1 while every row meets them
+  static constexpr int sum_keys = 64;    // added up one by one; longer sums of equal numbers would drift too far
+  static_assert(tile_keys % sum_keys == 0 && sum_keys % value_keys == 0);
+
+  static constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + width - 1) / width * width; }
+
+  struct scratch {
+    T *queries, *scores, *tile_out, *additive, *bias, *relative, *numbers, *kept, *packed_k, *packed_v;
+    const T **k_rows, **v_rows;
+    std::int64_t bytes;
+  };
+  static scratch scratch_of(void* memory, const scratch_shape& shape) {
+    arena a{static_cast<char*>(memory)};
+    scratch s;
+    s.queries = a.take<T>(rows * padded_columns(shape.width));
+    s.scores = a.take<T>(rows * tile_keys);
+    s.k_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
+    s.v_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
+    s.tile_out = a.take<T>(rows * padded_columns(shape.value_width));
+    s.additive = a.take<T>(shape.additive ? padded_columns(shape.width) : 0);
+    s.bias = a.take<T>(shape.biases * tile_keys);
+    s.numbers = a.take<T>(tile_keys);
+    s.kept = a.take<T>(shape.dropout ? tile_keys + 4 * width : 0);
+    s.relative = a.take<T>(shape.has_relative ? tile_keys : 0);
+    s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
+    s.packed_v = a.take<T>(shape.pack_v ? tile_keys * shape.value_width : 0);
+    s.bytes = a.used;
+    return s;
+  }
+  static scratch scratch_of(const block_job& job) { return scratch_of(job.scratch, shape_of(job)); }
+  static std::int64_t scratch_bytes(const scratch_shape& shape) { return scratch_of(nullptr, shape).bytes; }
+
+  struct sums {
+    T *out, *maximum, *denominator;
+  };
+  static sums sums_of(partial_sums* memory, std::int64_t value_width) {
+    T* const base = static_cast<T*>(memory);
+    const std::int64_t out = rows * padded_columns(value_width);
+    return {base, base + out, base + out + rows};
+  }
+  static std::int64_t partial_bytes(const scratch_shape& shape) {
+    return padded(rows * (padded_columns(shape.value_width) + 2) * static_cast<std::int64_t>(sizeof(T)));
+  }
+  static std::int64_t total_bytes(const scratch_shape& shape) {
+    return partial_bytes(shape) + (carries_rest<T> ? partial_bytes(shape) : 0);
+  }
+
+  static void load(const block_job& job) {
+    const scratch s = scratch_of(job);
+    for (int n = 0; n < job.step_count; ++n) {
+      if (job.steps[n].kind != score_kind::alibi) continue;
+      for (int j = 0; j < tile_keys; ++j) s.numbers[j] = static_cast<T>(j);
+    }
+    if (job.compatibility == compatibility_index::none) return;
+    const std::int64_t columns = padded_columns(job.width);
+    const bool unit = job.compatibility == compatibility_index::cosine;
+    const T factor = static_cast<T>(job.query_scale);
+    T* to = s.queries;
+    for (int r = 0; r < job.lanes.count; ++r, to += columns) {
+      const T* const row = static_cast<const T*>(job.lanes.q[r]);
+      for (std::int64_t d = 0; d < job.width; ++d) to[d] = read(row + d * job.q_column);
+      if (unit) unit_row<S>(to, job.width);
+      for (std::int64_t d = 0; d < job.width; ++d) to[d] *= factor;
+      for (std::int64_t d = job.width; d < columns; ++d) to[d] = 0;
+    }
+    if (job.compatibility == compatibility_index::additive) load_additive(job, columns, s.additive);
+  }
+
+  // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are
+  // asked for: evenly among the products, each pass over the rows asking in its part of the columns. One row alone needs no
+  // help.
+  struct prefetch {
+    const T* lines[4];  // at column d, lines[i] + d * step is asked for
+    std::int64_t step;
+    std::int64_t begin, end;  // columns
+  };
+  static constexpr int line = 64 / static_cast<int>(sizeof(T));
+
+  /// The columns in which the pass over rows [r, r + some) of `count` asks.
+  static void set_part(prefetch& ahead, std::int64_t columns, int r, int some, int count) {
+    ahead.begin = columns * r / count / line * line;
+    ahead.end = r + some >= count ? columns : columns * (r + some) / count / line * line;
+  }
+
+  /// Four rows of keys to come: in the order of memory where one follows the other, which hardware prefetchers then join.
+  static prefetch four_rows(const T* const* rows, std::int64_t columns) {
+    if (rows[3] - rows[0] == 3 * columns) return {{rows[0], rows[0] + line, rows[0] + 2 * line, rows[0] + 3 * line}, 4, 0, 0};
+    return {{rows[0], rows[1], rows[2], rows[3]}, 1, 0, 0};
+  }
+
+  /// scores[r][0..4) = F(queries[r], k[0..4)) for `Rows` queries.
+  template <class F, int Rows, bool asks>
+  static void score_keys(const T* const* k, const T* queries, const T* additive, std::int64_t columns, T* scores,
+                         const prefetch& ahead) {
+    const std::int64_t query_step = padded_columns(columns), whole = columns / width * width;
+    V sum[Rows][4];
+    for (int r = 0; r < Rows; ++r) {
+      for (int i = 0; i < 4; ++i) sum[r][i] = S::set(0);
+    }
+    const T *const k0 = k[0], *const k1 = k[1], *const k2 = k[2], *const k3 = k[3];
+    const auto add = [&](std::int64_t d, V x0, V x1, V x2, V x3) __attribute__((always_inline)) {
+      const V weight = F::weighted ? S::load(additive + d) : S::set(0);
+      for (int r = 0; r < Rows; ++r) {
+        const V q = S::load(queries + r * query_step + d);
+        sum[r][0] = F::add(sum[r][0], q, x0, weight);
+        sum[r][1] = F::add(sum[r][1], q, x1, weight);
+        sum[r][2] = F::add(sum[r][2], q, x2, weight);
+        sum[r][3] = F::add(sum[r][3], q, x3, weight);
+      }
+    };
+    for (std::int64_t d = 0; d < whole; d += width) {
+      if (asks && d >= ahead.begin && d < ahead.end && d % line == 0) {
+        for (int i = 0; i < 4; ++i) __builtin_prefetch(ahead.lines[i] + d * ahead.step);
+      }
+      add(d, S::load(k0 + d), S::load(k1 + d), S::load(k2 + d), S::load(k3 + d));
+    }
+    if (whole < columns) {
+      const int rest = static_cast<int>(columns - whole);
+      add(whole, S::load_first(k0 + whole, rest), S::load_first(k1 + whole, rest), S::load_first(k2 + whole, rest),
+          S::load_first(k3 + whole, rest));
+    }
+    for (int r = 0; r < Rows; ++r) S::store_sums(scores + r * tile_keys, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+  }
+
+  template <class F>
+  static void score_tile(const block_job& job, const scratch& s, int count) {
+    if constexpr (!F::reads_keys) {
+      for (int i = 0; i < job.lanes.count * tile_keys; i += width) S::store(s.scores + i, S::set(0));
+      return;
+    }
+    const std::int64_t query_step = padded_columns(job.width);
+    const int whole = count / 4 * 4;
+    const auto some_keys = [&](const T* const* k, int j) __attribute__((always_inline)) {
+      prefetch ahead = four_rows(s.k_rows + j + prefetch_keys, job.width);
+      const auto some_rows = [&]<int Rows, bool asks>(int r) __attribute__((always_inline)) {
+        set_part(ahead, job.width, r, Rows, job.lanes.count);
+        score_keys<F, Rows, asks>(k, s.queries + r * query_step, s.additive, job.width, s.scores + r * tile_keys + j, ahead);
+      };
+      int r = 0;
+      for (; r + S::few_score_rows <= job.lanes.count; r += S::few_score_rows)
+        some_rows.template operator()<S::few_score_rows, true>(r);
+      for (; r + 2 <= job.lanes.count; r += 2) some_rows.template operator()<2, true>(r);
+      if (r < job.lanes.count) some_rows.template operator()<1, true>(r);
+    };
+    if (job.lanes.count == 1) {
+      for (int j = 0; j < whole; j += 4)
+        score_keys<F, 1, false>(s.k_rows + j, s.queries, s.additive, job.width, s.scores + j, {});
+    } else {
+      for (int j = 0; j < whole; j += 4) some_keys(s.k_rows + j, j);
+    }
+    if (whole < count) {  // the last group repeats a key
+      const T* last[4];
+      for (int i = 0; i < 4; ++i) last[i] = s.k_rows[whole + i < count ? whole + i : count - 1];
+      some_keys(last, whole);
+    }
+  }
+
+  using score_function = void (*)(const block_job&, const scratch&, int);
+  static constexpr score_function score_tiles[] = {
+#define ATTEND_COMPATIBILITY(f) score_tile<compatible::f<S>>,
+#include "kernels/functions.def"
+  };
+
+  /// Behind a tile's rows stand those that are read next, to be asked for in time: after the keys the values, after the values
+  /// the next tile's keys.
+  static void continue_rows(const block_job& job, const scratch& s, std::int64_t first, int count, std::int64_t end) {
+    constexpr int more = prefetch_keys + 4;
+    for (int i = 0; i < more; ++i) s.k_rows[count + i] = s.v_rows[i < count ? i : count - 1];
+    const std::int64_t left = end - first - count;
+    const int following = left < more ? static_cast<int>(left) : more;
+    const T* unused[more];
+    key_rows(job.keys, first + count, following, s.v_rows + count, unused);
+    for (int i = following; i < more; ++i) s.v_rows[count + i] = s.v_rows[count - 1];
+  }
+
+  /// x = visit(x, key's number in the tile) for every vector of a row's scores.
+  template <class Visit>
+  [[gnu::always_inline]] static inline void for_each_score(T* scores, int count, const Visit& visit) {
+    for (int j = 0; j < count; j += width) S::store(scores + j, visit(S::load(scores + j), j));
+  }
+
+  static const T* added(const scratch& s, const score_step& step) {
+    return step.kind == score_kind::relative ? s.relative : s.bias + step.number * tile_keys;
+  }
+
+  /// One step of the scores of row r, reading what it adds.
+  static void apply(const block_job& job, const scratch& s, int r, std::int64_t first, int count, const score_step& step) {
+    T* const scores = s.scores + r * tile_keys;
+    const auto add = [&] {
+      const T* const from = added(s, step);
+      for_each_score(scores, count,
+                     [&](V score, int j) __attribute__((always_inline)) { return biased<S>(score, S::load(from + j)); });
+    };
+    switch (step.kind) {
+      case score_kind::soft_cap: {
+        const T cap = static_cast<T>(step.cap);
+        for_each_score(scores, count, [&](V score, int) __attribute__((always_inline)) { return soft_capped<S>(score, cap); });
+        break;
+      }
+      case score_kind::bias: {
+        const auto read_bias = [&](const auto* from) {
+          T* const to = s.bias + step.number * tile_keys;
+          for (int j = 0; j < count; ++j) to[j] = static_cast<T>(read(from + (first + j) * step.step));
+        };
+        const void* const row = job.lanes.bias[step.number][r];
+        step.is_f32 ? read_bias(static_cast<const float*>(row)) : read_bias(static_cast<const T*>(row));
+        add();
+        break;
+      }
+      case score_kind::relative:
+        job.relative_is_f32 ? relative_row<float>(job, r, first, count, s.relative)
+                            : relative_row<T>(job, r, first, count, s.relative);
+        add();
+        break;
+      case score_kind::alibi: {
+        const V slope = S::set(static_cast<T>(job.lanes.slope[r])),
+                distance = S::set(static_cast<T>(job.lanes.position[r] - first));
+        for_each_score(scores, count, [&](V score, int j) __attribute__((always_inline)) {
+          return sloped<S>(score, slope, distance, S::load(s.numbers + j));
+        });
+        break;
+      }
+    }
+  }
+
+  /// Applies what is left of the scale and the job's steps to row r, and puts -inf where the row does not see a key, and behind the
+  /// last key up to a full vector.
+  static void adjust_row(const block_job& job, const scratch& s, int r, std::int64_t first, int count, tile_kind tile) {
+    T* const scores = s.scores + r * tile_keys;
+    if (job.score_scale != 1) {
+      const V factor = S::set(static_cast<T>(job.score_scale));
+      for_each_score(scores, count, [&](V score, int) __attribute__((always_inline)) { return score * factor; });
+    }
+    for (int n = 0; n < job.step_count; ++n) apply(job, s, r, first, count, job.steps[n]);
+    for (int n = 0; job.excludes_late && n < job.step_count; ++n) {
+      if (job.steps[n].kind != score_kind::bias && job.steps[n].kind != score_kind::relative) continue;
+      const T* const from = added(s, job.steps[n]);
+      for_each_score(scores, count, [&](V score, int j) __attribute__((always_inline)) {
+        return unless_excluded<S>(score, S::load(from + j));
+      });
+    }
+    if (tile.structured) {
+      const std::int64_t begin = job.lanes.begin[r] - first, end = job.lanes.end[r] - first,
+                         prefix = job.lanes.prefix_end[r] - first;
+      for (int j = 0; j < count; ++j) scores[j] = j < prefix || (j >= begin && j < end) ? scores[j] : -infinity<T>;
+      const grid_map& grid = job.lanes.grid;
+      for (int j = 0; grid.neighborhood && j < count; ++j) {
+        const bool seen = has_cell(grid, grid.neighbors[r], grid.column_step, first + j, first + j + 1);
+        scores[j] = seen ? scores[j] : -infinity<T>;
+      }
+    }
+    if (tile.structured && job.lanes.scattered) {
+      for (int j = 0; j < count; j += keys_per_word) {
+        const int some = count - j < keys_per_word ? count - j : keys_per_word;
+        const std::uint32_t bits = segment_bits(job, job.lanes.segment[r], first + j, some);
+        for (int i = 0; i < some; ++i) scores[j + i] = bits >> i & 1 ? scores[j + i] : -infinity<T>;
+      }
+    }
+    if (tile.reads_mask) {
+      const unsigned char* const mask = job.lanes.mask[r] + first * job.mask_step;
+      for (int j = 0; j < count; ++j) scores[j] = mask[j * job.mask_step] ? scores[j] : -infinity<T>;
+    }
+    for (int j = count; j % width != 0; ++j) scores[j] = -infinity<T>;
+  }
+
+  /// Scores of one row -> weights in place (-inf where excluded, if `marked`); returns what the sums so far shrink by.
+  template <template <class> class Normal, bool marked>
+  static T weigh_row(T* scores, int count, T& maximum, T& denominator) {
+    using normal_of = Normal<S>;
+    alignas(64) T shrink[width];
+    T largest = maximum;
+    if constexpr (normal_of::moves) {
+      V top = S::set(maximum);
+      for (int j = 0; j < count; j += width) top = raise<S, Normal>(top, S::load(scores + j));
+      largest = S::largest(top);
+    }
+    const V base = normal_of::base(S::set(largest));
+    S::store(shrink, normal_of::shrink(S::set(maximum), base));
+    maximum = largest;
+    V l = S::set(0);
+    for (int j = 0; j < count; j += width) {
+      typename S::M excluded;
+      const V weight = weigh<S, Normal>(S::load(scores + j), base, excluded);
+      l = l + normal_of::share(weight, excluded);
+      S::store(scores + j, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
+    }
+    denominator = denominator * shrink[0] + S::sum(l);
+    return shrink[0];
+  }
+
+  using weigh_function = T (*)(T*, int, T&, T&);
+  template <bool marked>
+  static constexpr weigh_function weigh_rows[] = {
+#define ATTEND_NORMALIZER(f) weigh_row<normal::f, marked>,
+#include "kernels/functions.def"
+  };
+
+  static tile_kind tile_at(const block_job& job, const lane_bounds& bounds, std::int64_t first, int count) {
+    return classify_tile(job.lanes, bounds, first, first + count, job.has_mask, tile_keys);
+  }
+
+  /// Weights of a row that dropout takes away become 0, NaN stays; `marked` as in weigh_row.
+  template <bool marked>
+  static void drop_row(const block_job& job, const scratch& s, int r, std::int64_t first, int count) {
+    kept_row<S>(job, r, first, count, s.kept);
+    for_each_score(s.scores + r * tile_keys, count, [&](V weight, int j) __attribute__((always_inline)) {
+      const V kept = weight * S::load(s.kept + j);
+      return marked ? S::select(S::equal(weight, S::set(-infinity<T>)), weight, kept) : kept;
+    });
+  }
+
+  /// Scores of one row -> its final weights in place.
+  template <template <class> class Normal>
+  static void final_row(T* scores, int count, T maximum, T factor) {
+    const V base = Normal<S>::base(S::set(maximum));
+    for_each_score(scores, count, [&](V score, int) __attribute__((always_inline)) {
+      typename S::M excluded;
+      const V weight = weigh<S, Normal>(score, base, excluded);
+      return S::select(excluded, S::set(0), weight * S::set(factor));
+    });
+  }
+
+  using final_function = void (*)(T*, int, T, T);
+  static constexpr final_function final_rows[] = {
+#define ATTEND_NORMALIZER(f) final_row<normal::f>,
+#include "kernels/functions.def"
+  };
+};

@@ -1,0 +1,82 @@
+// What happens to a score between the compatibility function and the weight, on vectors: soft cap, biases, ALiBi; and which weights
+// dropout keeps.
+
+/// A bias of -inf excludes the key: a selection, because NaN - inf would be NaN.
+template <class S>
+[[gnu::always_inline]] static inline typename S::V biased(typename S::V score, typename S::V bias) {
+  const typename S::V excluded = S::set(-infinity<typename S::T>);
+  return S::select(S::equal(bias, excluded), excluded, score + bias);
+}
+
+/// A score that a bias of -inf excluded earlier, whatever was made of it since.
+template <class S>
+[[gnu::always_inline]] static inline typename S::V unless_excluded(typename S::V score, typename S::V bias) {
+  const typename S::V excluded = S::set(-infinity<typename S::T>);
+  return S::select(S::equal(bias, excluded), excluded, score);
+}
+
+template <class S>
+[[gnu::always_inline]] static inline typename S::V soft_capped(typename S::V score, typename S::T cap) {
+  return S::set(cap) * tanh_of<S>(score, 1 / cap);
+}
+
+/// score - slope * |position - key|, for the distance from the query's position to a tile's first key, and the key's number there.
+template <class S>
+[[gnu::always_inline]] static inline typename S::V sloped(typename S::V score, typename S::V slope, typename S::V distance,
+                                                          typename S::V number) {
+  return S::fma(S::set(0) - slope, S::abs(distance - number), score);
+}
+
+/// Philox 4x32-10 (Salmon et al., 2011): the four words of counters {four_keys, query, head, batch}, for keys 4 * four_keys + 0 to 3.
+/// What lies above the low 32 bits of a word is to be ignored.
+template <class S>
+[[gnu::always_inline]] static inline void philox(const dropout_rule& rule, typename S::Wide (&counter)[4]) {
+  using Wide = typename S::Wide;
+  std::uint32_t low = rule.key[0], high = rule.key[1];
+  for (int round = 0; round < 10; ++round) {
+    const Wide x = S::product(counter[0], S::wide(0xD2511F53)), y = S::product(counter[2], S::wide(0xCD9E8D57));
+    counter[0] = S::high_xor(y, counter[1], S::wide(low));
+    counter[2] = S::high_xor(x, counter[3], S::wide(high));
+    counter[1] = y;
+    counter[3] = x;
+    low += 0x9E3779B9;
+    high += 0xBB67AE85;
+  }
+}
+
+/// What dropout multiplies the weights of `width` lanes by, 1 or 0, for four keys: kept[w] is that of key 4 * four_keys + w.
+template <class S>
+[[gnu::always_inline]] static inline void kept_lanes(const dropout_rule& rule, std::int64_t four_keys,
+                                                     const std::uint64_t* query, const std::uint64_t* head,
+                                                     typename S::V (&kept)[4]) {
+  using Wide = typename S::Wide;
+  constexpr int wide_lanes = S::width / S::counters;
+  Wide words[4][S::counters];
+  for (int n = 0; n < S::counters; ++n) {
+    Wide counter[4] = {S::wide(static_cast<std::uint32_t>(four_keys)), S::load_wide(query + n * wide_lanes),
+                       S::load_wide(head + n * wide_lanes), S::wide(rule.batch)};
+    philox<S>(rule, counter);
+    for (int w = 0; w < 4; ++w) words[w][n] = counter[w];
+  }
+  for (int w = 0; w < 4; ++w) kept[w] = S::at_least(words[w], S::wide(rule.from));
+}
+
+/// The same for one lane: to[r] is that of key first + r, for `count` keys and up to 4 * width behind them.
+template <class S>
+static void kept_row(const block_job& job, int lane, std::int64_t first, int count, typename S::T* to) {
+  constexpr int wide_lanes = S::width / S::counters;
+  alignas(64) std::uint64_t numbers[wide_lanes];
+  for (int key = 0; key < count; key += 4 * S::width) {
+    typename S::Wide words[4][S::counters];
+    for (int n = 0; n < S::counters; ++n) {
+      for (int i = 0; i < wide_lanes; ++i) numbers[i] = static_cast<std::uint32_t>((first + key) / 4 + n * wide_lanes + i);
+      typename S::Wide counter[4] = {S::load_wide(numbers), S::wide(job.lanes.query[lane]), S::wide(job.lanes.head[lane]),
+                                     S::wide(job.dropout.batch)};
+      philox<S>(job.dropout, counter);
+      for (int w = 0; w < 4; ++w) words[w][n] = counter[w];
+    }
+    alignas(64) typename S::T kept[4][S::width];
+    for (int w = 0; w < 4; ++w) S::store(kept[w], S::at_least(words[w], S::wide(job.dropout.from)));
+    for (int i = 0; i < 4 * S::width; ++i) to[key + i] = kept[i % 4][i / 4];
+  }
+}

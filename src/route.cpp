@@ -1,0 +1,146 @@
+#include "route.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace attend::detail {
+namespace {
+
+// A block with more than this share of a call's work has its chunks of keys as work items of their own: enough items for the widest
+// machines.
+constexpr std::int64_t enough_items = 64;
+
+// Partial results of one wave: as many chunks as fit, so that a wave rarely ends, and memory stays bounded whatever the keys.
+constexpr std::int64_t wave_bytes = 4 << 20;
+
+/// Whether kernels may read rows where they lie: columns adjacent, elements aligned.
+bool readable_in_place(const operand& x, std::int64_t columns) noexcept {
+  return (x.column == 1 || columns <= 1) &&
+         reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(size_of(x.type)) == 0;
+}
+
+/// Which kernel runs depends on a sequence's own queries and options alone, so that its bits do not depend on its company.
+operation operation_for(const problem& p, std::int64_t queries) noexcept {
+  return queries * p.group <= few_queries_rows && !p.reproducible ? operation::few_queries : operation::forward;
+}
+
+kernel_choice choose(const problem& p, operation op) { return choose_kernel({op, p.type, p.type, p.type}); }
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
+
+std::int64_t lane_blocks_of(const problem& p, const kernel& k, std::int64_t queries) noexcept {
+  return ceil_divide(queries * p.group, k.lanes);
+}
+
+}  // namespace
+
+const char* reason_for(const problem& p, operation op) noexcept {
+  if (op == operation::few_queries)
+    return "at most 16 rows share a key/value head: lanes are columns, keys and values are read once";
+  return p.reproducible ? "reproducible: one kernel for every number of queries, lanes are queries"
+                        : "many rows share a key/value head: lanes are queries";
+}
+
+route::route(const problem& p)
+    : scales(factors_of(p)),
+      lists_(p.query_starts ? (2 * p.batch.count + most_parts) * static_cast<std::int64_t>(sizeof(std::int64_t)) : 0) {
+  const bool reads_keys = p.compatibility != compatibility_kind::none;
+  shape.width = p.width;
+  shape.value_width = p.value_width;
+  shape.pack_k =
+      p.compatibility == compatibility_kind::cosine || scales.key != 1 || (reads_keys && !readable_in_place(p.k, p.width));
+  shape.pack_v = !readable_in_place(p.v, p.value_width);
+  shape.has_relative = static_cast<bool>(p.relative);
+  shape.additive = p.compatibility == compatibility_kind::additive;
+  shape.dropout = p.dropout_p > 0;
+  for (int i = 0; i < p.score_count; ++i) shape.biases += p.score[i].what == score_function::kind::bias;
+
+  if (p.query_starts) {
+    pack(p);
+    return;
+  }
+  part& all = parts_[count_++];
+  all.op = operation_for(p, p.queries);
+  all.choice = choose(p, all.op);
+  const kernel& k = *all.choice.entry;
+  all.lane_blocks = lane_blocks_of(p, k, p.queries);
+  all.blocks = p.heads == 0 ? 0 : p.batch.count * p.kv_heads * all.lane_blocks;
+  all.chunks = ceil_divide(p.longest, k.chunk_keys);
+  add(p, all.op, all.blocks > 0 && all.blocks < enough_items && all.chunks > 1, all);
+}
+
+/// Memory of a part whose blocks and chunks are counted.
+void route::add(const problem& p, operation op, bool split, part& made) {
+  made.op = op;
+  made.choice = choose(p, op);
+  const kernel& k = *made.choice.entry;
+  made.scratch_bytes = k.scratch_bytes(shape);
+  made.partial_bytes = k.partial_bytes(shape);
+  made.total_bytes = k.total_bytes(shape);
+  if (!split) return;
+  const std::int64_t fit = wave_bytes / (made.blocks * made.partial_bytes), needed = ceil_divide(enough_items, made.blocks);
+  made.wave = std::min(made.chunks, std::max(fit, needed));
+}
+
+/// Packed sequences by kernel, and apart those of which one block is a large share of the whole work.
+void route::pack(const problem& p) {
+  if (p.heads == 0) return;
+  const auto keys = [&p](std::int64_t b) { return key_length(p, b); };
+  const auto block_work = [&](std::int64_t b) {
+    const std::int64_t rows = std::min<std::int64_t>(queries_of(p, b) * p.group, max_lanes);
+    return static_cast<double>(rows) * static_cast<double>(keys(b));
+  };
+  double work = 0;
+  for (std::int64_t b = 0; b < p.batch.count; ++b) {
+    work += static_cast<double>(queries_of(p, b) * p.heads) * static_cast<double>(keys(b));
+  }
+  std::int64_t* list = reinterpret_cast<std::int64_t*>(lists_.data());
+  for (const operation op : {operation::forward, operation::few_queries}) {
+    const kernel& k = *choose(p, op).entry;
+    for (const bool split : {true, false}) {
+      std::int64_t* const first = list;
+      part made;
+      for (std::int64_t b = 0; b < p.batch.count; ++b) {
+        const std::int64_t queries = queries_of(p, b);
+        if (queries == 0 || operation_for(p, queries) != op) continue;
+        const bool large = keys(b) > k.chunk_keys && block_work(b) * enough_items > work;
+        if (large == split) *list++ = b;
+      }
+      made.count = list - first;
+      if (made.count == 0) continue;
+      std::sort(first, list, [&](std::int64_t a, std::int64_t b) {
+        const double x = block_work(a), y = block_work(b);
+        return x > y || (x == y && a < b);
+      });
+      made.sequences = first;
+      made.starts = list;
+      for (std::int64_t n = 0; n < made.count; ++n) {
+        *list++ = made.blocks;
+        made.blocks += p.kv_heads * lane_blocks_of(p, k, queries_of(p, first[n]));
+        made.chunks = std::max(made.chunks, ceil_divide(keys(first[n]), k.chunk_keys));
+      }
+      *list++ = made.blocks;
+      add(p, op, split, made);
+      parts_[count_++] = made;
+    }
+  }
+}
+
+block_place place_of(const problem& p, const part& work, std::int64_t block) noexcept {
+  std::int64_t lane_blocks = work.lane_blocks, sequence = 0;
+  if (work.sequences) {
+    const std::int64_t n = std::upper_bound(work.starts, work.starts + work.count, block) - work.starts - 1;
+    sequence = work.sequences[n];
+    lane_blocks = (work.starts[n + 1] - work.starts[n]) / p.kv_heads;
+    block -= work.starts[n];
+  } else {
+    sequence = block / (p.kv_heads * lane_blocks);
+    block %= p.kv_heads * lane_blocks;
+  }
+  // Under a causal mask later blocks have more keys: they go first, so that no long one is left for the end.
+  const std::int64_t along = block % lane_blocks, lanes = work.choice.entry->lanes;
+  const std::int64_t first = (p.causal ? lane_blocks - 1 - along : along) * lanes;
+  return {sequence, block / lane_blocks, first, std::min<std::int64_t>(lanes, queries_of(p, sequence) * p.group - first)};
+}
+
+}  // namespace attend::detail

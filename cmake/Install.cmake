@@ -7,7 +7,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attend)
 
 install(TARGETS attend EXPORT attend)
 install(EXPORT attend NAMESPACE attend:: DESTINATION ${package_dir} FILE attend-targets.cmake)
-install(DIRECTORY include/attend TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp" PATTERN io.hpp EXCLUDE)
+install(DIRECTORY include/attend TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp" PATTERN c.h PATTERN io.hpp EXCLUDE)
 install(FILES LICENSE TYPE DOC)
 
 if(ATTEND_BUILD_IO)

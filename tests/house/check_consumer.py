@@ -1,5 +1,5 @@
-"""A user's project of two units builds and runs: against an installed copy (find_package), or with the sources in its own
-build (add_subdirectory), where attend brings no test, command or target of its own with it."""
+"""A user's project of two units and one in C builds and runs: against an installed copy (find_package), or with the sources in
+its own build (add_subdirectory), where attend brings no test, command or target of its own with it."""
 
 import argparse
 import pathlib

@@ -1,7 +1,7 @@
-"""Writes the C++ examples of headers and documents out as programs, and prints their names, one a line.
+"""Writes the examples of headers and documents out as programs, and prints the names of their files, one a line.
 
-An example is a fence ```cpp in the comment that opens a header, or in a Markdown document. One without `int main` becomes
-the body of it. A file is rewritten only where it changed, so that nothing is compiled again without need.
+An example is a fence ```cpp in the comment that opens a header, or in a Markdown document; in a header of C (*.h), a fence ```c.
+One without `int main` becomes the body of it. A file is rewritten only where it changed, so that nothing is compiled again without need.
 """
 
 import argparse
@@ -9,7 +9,8 @@ import pathlib
 import re
 import sys
 
-FENCE = re.compile(r"^```cpp[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+FENCE = {language: re.compile(rf"^```{language}\b[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+         for language in ("cpp", "c")}
 STANDARD_HEADERS = ("array", "cassert", "cmath", "cstdint", "iostream", "string", "utility", "vector")
 
 
@@ -36,6 +37,12 @@ def program(code, header):
     return "\n".join(dict.fromkeys(includes)) + "\n\nint main() {\n" + indented + "\n}\n"
 
 
+def c_program(code, header):
+    """The same in C."""
+    indented = "\n".join(f"  {line}" if line else "" for line in code.splitlines())
+    return f"#include <attend/{header}>\n\n#include <assert.h>\n#include <stdio.h>\n\nint main(void) {{\n{indented}\n  return 0;\n}}\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True, type=pathlib.Path)
@@ -46,17 +53,19 @@ def main():
     written = {}
     for source in args.sources:
         text = source.read_text(encoding="utf-8")
-        is_header = source.suffix == ".hpp"
-        fences = FENCE.findall(opening_comment(text) if is_header else text)
+        is_c, is_header = source.suffix == ".h", source.suffix in (".h", ".hpp")
+        language = "c" if is_c else "cpp"
+        fences = FENCE[language].findall(opening_comment(text) if is_header else text)
         if is_header and not fences:
-            sys.exit(f"{source}: expected an example in a ```cpp fence in the comment that opens the header, got none")
+            sys.exit(f"{source}: expected an example in a ```{language} fence in the comment that opens the header, got none")
         for number, code in enumerate(fences, 1):
-            name = source.stem.lower() + ("" if len(fences) == 1 else f"_{number}")
-            written[name if is_header else f"doc_{name}"] = program(code, source.name if is_header else None)
-    for stale in set(path.stem for path in args.out.glob("*.cpp")) - set(written):
-        (args.out / f"{stale}.cpp").unlink()
+            name = source.stem.lower() + ("" if len(fences) == 1 else f"_{number}") + f".{language}"
+            written[name if is_header else f"doc_{name}"] = (c_program(code, source.name) if is_c else
+                                                             program(code, source.name if is_header else None))
+    for stale in set(path.name for path in args.out.iterdir() if path.suffix in (".c", ".cpp")) - set(written):
+        (args.out / stale).unlink()
     for name, text in written.items():
-        path = args.out / f"{name}.cpp"
+        path = args.out / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
     print("\n".join(written))

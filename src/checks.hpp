@@ -45,6 +45,12 @@ void check_sizes(problem& p, const axes& q, const axes& k, const axes& v);
 /// A mask or bias against (batch..., H, L, S) by NumPy's rule; it may not enlarge anything.
 operand broadcast(const char* name, const array_view& x, const problem& p);
 
+/// Where packed sequences begin and end.
+struct boundaries {
+  const array_view& queries;
+  const array_view& keys;
+};
+
 // Parts of validate() in files of their own; each fills its members of the problem.
 void check_functions(problem& p, const options& how);               // compatibility, normalizer, scale
 void check_region(problem& p, const options& how);                  // grid, neighborhood, relative
@@ -52,6 +58,6 @@ void check_positions(problem& p, const options& how, bool packed);  // causal, w
 void check_segments(problem& p, const options& how);
 void check_scores(problem& p, const options& how);  // score functions, sinks, dropout
 void check_results(problem& p, const array_view& q, const array_view& k, const array_view& v, const outputs& results,
-                   const options& how, bool matrices, bool packed);
+                   const options& how, bool matrices, const boundaries* packed);
 
 }  // namespace attend::detail

@@ -191,7 +191,7 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
   check_scores(p, how);
   p.reproducible = how.reproducible;
   if (how.threads < 0) refuse("threads", "a positive number, or 0 for the default", to_string(how.threads));
-  check_results(p, q, k, v, results, how, matrices == 3, false);
+  check_results(p, q, k, v, results, how, matrices == 3, nullptr);
   return p;
 }
 

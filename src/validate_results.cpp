@@ -8,38 +8,57 @@ namespace attend::detail {
 namespace {
 
 /// Arrays that results must not overlap, by name.
-struct read_arrays {
-  static constexpr int most = 12 + score_list::max_size * 2;
-  const char* names[most];
-  array_view views[most];
-  int count = 0;
+class read_arrays {
+ public:
+  read_arrays(const array_view& q, const array_view& k, const array_view& v, const boundaries* packed, const options& how) {
+    add("q", q);
+    add("k", k);
+    add("v", v);
+    if (packed) {
+      add("cu_seqlens_q", packed->queries);
+      add("cu_seqlens_k", packed->keys);
+    }
+    add("query_offset", how.query_offset, integers_[0]);
+    add("prefix", how.prefix, integers_[1]);
+    add("key_lengths", how.key_lengths, integers_[2]);
+    add("query_segments", how.query_segments);
+    add("key_segments", how.key_segments);
+    add("mask", how.mask);
+    add("bias", how.bias);
+    add("relative", how.relative);
+    add("alibi", how.alibi.given());
+    add("sinks", how.sinks);
+    add("additive", how.compatibility.weights);
+    for (const score_step& step : how.score) {
+      add("score", step.numbers);
+      add("score", step.slopes.given());
+    }
+  }
 
+  /// Refuses a result that lies on one of them.
+  void check(const char* name, const mutable_array_view& x) const {
+    for (int i = 0; i < count_; ++i) {
+      if (overlaps(x, *views_[i]))
+        refuse(name, "memory apart from every input", std::string("an array that overlaps ") + names_[i]);
+    }
+  }
+
+ private:
   void add(const char* name, const array_view& view) {
     if (!view) return;
-    names[count] = name;
-    views[count++] = view;
+    names_[count_] = name;
+    views_[count_++] = &view;
   }
-};
+  void add(const char* name, const batch_integers& given, array_view& view) {
+    if (given.is_array()) add(name, view = given.values());
+  }
 
-read_arrays inputs_of(const array_view& q, const array_view& k, const array_view& v, const options& how) {
-  read_arrays all;
-  all.add("q", q);
-  all.add("k", k);
-  all.add("v", v);
-  all.add("mask", how.mask);
-  all.add("bias", how.bias);
-  all.add("relative", how.relative);
-  all.add("query_segments", how.query_segments);
-  all.add("key_segments", how.key_segments);
-  all.add("alibi", how.alibi.given());
-  all.add("sinks", how.sinks);
-  all.add("additive", how.compatibility.weights);
-  for (const score_step& step : how.score) {
-    all.add("score", step.numbers);
-    all.add("score", step.slopes.given());
-  }
-  return all;
-}
+  static constexpr int most = 16 + 2 * score_list::max_size;
+  const char* names_[most];
+  const array_view* views_[most];
+  array_view integers_[3];
+  int count_ = 0;
+};
 
 void check_result(const char* name, const mutable_array_view& x, dtype type, const extents& shape, const read_arrays& read) {
   if (x.type != type) refuse_type(name, std::string(name_of(type)), x.type);
@@ -49,10 +68,7 @@ void check_result(const char* name, const mutable_array_view& x, dtype type, con
   if (!distinct_elements(x))
     refuse(name, "every element in a place of its own",
            "strides " + x.strides.to_string() + " for shape " + x.shape.to_string());
-  for (int i = 0; i < read.count; ++i) {
-    if (overlaps(x, read.views[i]))
-      refuse(name, std::string("memory apart from every input"), std::string("an array that overlaps ") + read.names[i]);
-  }
+  read.check(name, x);
 }
 
 }  // namespace
@@ -83,9 +99,9 @@ extents weights_shape(const problem& p, bool matrices) {
 }
 
 void check_results(problem& p, const array_view& q, const array_view& k, const array_view& v, const outputs& results,
-                   const options& how, bool matrices, bool packed) {
+                   const options& how, bool matrices, const boundaries* packed) {
   if (!results.out && !results.lse && !results.weights && !results.scores) return;
-  const read_arrays read = inputs_of(q, k, v, how);
+  const read_arrays read(q, k, v, packed, how);
   if (results.out) {
     check_result("out", results.out, p.type, out_shape(p, how.layout, matrices), read);
     p.out = place(results.out, heads_first(results.out, packed ? layout::blhd : how.layout), p.batch);

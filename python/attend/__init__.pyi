@@ -1,9 +1,14 @@
-from typing import Any, Literal, Protocol, Sequence, SupportsFloat, SupportsIndex, TypedDict, TypeVar, overload
+from typing import Any, Iterable, Literal, Protocol, Sequence, SupportsFloat, SupportsIndex, TypedDict, TypeVar, overload
 
 from typing_extensions import Unpack
 
+from attend import onnx as onnx
 from attend._compatibility import additive as additive, gaussian as gaussian
-from attend._results import OutLse as OutLse, OutLseWeights as OutLseWeights, OutWeights as OutWeights
+from attend._results import (
+    OutLse as OutLse, OutLseScores as OutLseScores, OutLseWeights as OutLseWeights, OutLseWeightsScores as OutLseWeightsScores,
+    OutScores as OutScores, OutWeights as OutWeights, OutWeightsScores as OutWeightsScores,
+)
+from attend._score import alibi as alibi, bias as bias, soft_cap as soft_cap
 
 __version__: str
 __all__: list[str]
@@ -19,13 +24,18 @@ _Integers = SupportsIndex | Sequence[int] | _Array
 _Side = SupportsIndex | None
 _Pair = tuple[SupportsIndex, SupportsIndex] | list[SupportsIndex]
 
-class _Positions(TypedDict, total=False):
-    mask: _Array | None
-    bias: _Array | None
+_Step = soft_cap | alibi | bias
+_Stage = Literal["scaled", "capped", "biased"]
+
+class _Common(TypedDict, total=False):
+    """What a call of any kind takes."""
+
     causal: bool
     window: tuple[_Side, _Side] | list[_Side] | None
     query_offset: _Integers | Literal["upper_left", "lower_right"] | None
     prefix: _Integers | None
+    query_segments: _Array | None
+    key_segments: _Array | None
     key_lengths: _Integers | None
     grid: _Pair | None
     neighborhood: SupportsIndex | _Pair | None
@@ -33,12 +43,25 @@ class _Positions(TypedDict, total=False):
     border: Literal["clip", "shift"]
     relative: _Array | None
     scale: SupportsFloat | SupportsIndex | None
+    softcap: SupportsFloat | SupportsIndex | None
+    alibi: bool | _Array | None
+    sinks: _Array | None
+    score: _Step | Sequence[_Step] | None
     compatibility: Literal["dot", "cosine", "l1", "none"] | gaussian | additive
     normalizer: Literal["softmax", "mean", "sum", "sigmoid", "relu2", "abs"]
-    layout: Literal["bhld", "blhd"]
+    dropout_p: SupportsFloat | SupportsIndex
+    seed: SupportsIndex | None
     reproducible: bool
 
-class _Options(_Positions, total=False):
+class _Planned(_Common, total=False):
+    mask: _Array | None
+    bias: _Array | None
+    layout: Literal["bhld", "blhd"]
+
+class _Options(_Planned, total=False):
+    threads: SupportsIndex | None
+
+class _PackedOptions(_Common, total=False):
     threads: SupportsIndex | None
 
 class _InstructionSets(TypedDict):
@@ -54,39 +77,81 @@ class _Info(TypedDict):
 @overload
 def attention(
     q: _ArrayT, k: _Array, v: _Array, *, out: None = None, return_lse: Literal[False] = False,
-    return_weights: Literal[False] = False, **options: Unpack[_Options]
+    return_weights: Literal[False] = False, return_scores: None = None, **options: Unpack[_Options]
 ) -> _ArrayT: ...
 @overload
 def attention(
     q: _Array, k: _Array, v: _Array, *, out: _OutT, return_lse: Literal[False] = False,
-    return_weights: Literal[False] = False, **options: Unpack[_Options]
+    return_weights: Literal[False] = False, return_scores: None = None, **options: Unpack[_Options]
 ) -> _OutT: ...
 @overload
 def attention(
     q: _Array, k: _Array, v: _Array, *, out: _Array | None = None, return_lse: Literal[True],
-    return_weights: Literal[False] = False, **options: Unpack[_Options]
+    return_weights: Literal[False] = False, return_scores: None = None, **options: Unpack[_Options]
 ) -> OutLse: ...
 @overload
 def attention(
     q: _Array, k: _Array, v: _Array, *, out: _Array | None = None, return_lse: Literal[False] = False,
-    return_weights: Literal[True], **options: Unpack[_Options]
+    return_weights: Literal[True], return_scores: None = None, **options: Unpack[_Options]
 ) -> OutWeights: ...
 @overload
 def attention(
     q: _Array, k: _Array, v: _Array, *, out: _Array | None = None, return_lse: Literal[True],
-    return_weights: Literal[True], **options: Unpack[_Options]
+    return_weights: Literal[True], return_scores: None = None, **options: Unpack[_Options]
 ) -> OutLseWeights: ...
 @overload
 def attention(
+    q: _Array, k: _Array, v: _Array, *, out: _Array | None = None, return_lse: Literal[False] = False,
+    return_weights: Literal[False] = False, return_scores: _Stage, **options: Unpack[_Options]
+) -> OutScores: ...
+@overload
+def attention(
+    q: _Array, k: _Array, v: _Array, *, out: _Array | None = None, return_lse: Literal[True],
+    return_weights: Literal[False] = False, return_scores: _Stage, **options: Unpack[_Options]
+) -> OutLseScores: ...
+@overload
+def attention(
+    q: _Array, k: _Array, v: _Array, *, out: _Array | None = None, return_lse: Literal[False] = False,
+    return_weights: Literal[True], return_scores: _Stage, **options: Unpack[_Options]
+) -> OutWeightsScores: ...
+@overload
+def attention(
+    q: _Array, k: _Array, v: _Array, *, out: _Array | None = None, return_lse: Literal[True],
+    return_weights: Literal[True], return_scores: _Stage, **options: Unpack[_Options]
+) -> OutLseWeightsScores: ...
+@overload
+def attention(
     q: _Array, k: _Array, v: _Array, *, out: _Array | None = None, return_lse: bool = False,
-    return_weights: bool = False, **options: Unpack[_Options]
+    return_weights: bool = False, return_scores: _Stage | None = None, **options: Unpack[_Options]
 ) -> Any: ...
+@overload
+def attention_varlen(
+    q: _ArrayT, k: _Array, v: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array | None = None, *, out: None = None,
+    return_lse: Literal[False] = False, **options: Unpack[_PackedOptions]
+) -> _ArrayT: ...
+@overload
+def attention_varlen(
+    q: _Array, k: _Array, v: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array | None = None, *, out: _OutT,
+    return_lse: Literal[False] = False, **options: Unpack[_PackedOptions]
+) -> _OutT: ...
+@overload
+def attention_varlen(
+    q: _Array, k: _Array, v: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array | None = None, *, out: _Array | None = None,
+    return_lse: Literal[True], **options: Unpack[_PackedOptions]
+) -> OutLse: ...
+@overload
+def attention_varlen(
+    q: _Array, k: _Array, v: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array | None = None, *, out: _Array | None = None,
+    return_lse: bool = False, **options: Unpack[_PackedOptions]
+) -> Any: ...
+def merge(outs: Iterable[_Array], lses: Iterable[_Array]) -> OutLse: ...
 def scaled_dot_product_attention(
-    query: _ArrayT, key: _Array, value: _Array, attn_mask: _Array | None = None, dropout_p: float = 0.0,
+    query: _ArrayT, key: _Array, value: _Array, attn_mask: _Array | None = None,
+    dropout_p: SupportsFloat | SupportsIndex = 0.0,
     is_causal: bool = False, scale: SupportsFloat | SupportsIndex | None = None, enable_gqa: bool = False
 ) -> _ArrayT: ...
 def plan(
-    q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[int], dtype: Any, **options: Unpack[_Positions]
+    q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[int], dtype: Any, **options: Unpack[_Planned]
 ) -> dict[str, Any]: ...
 def info() -> _Info: ...
 def set_num_threads(n: SupportsIndex) -> None: ...

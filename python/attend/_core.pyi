@@ -1,6 +1,8 @@
-"""The compiled half. Its functions take every argument by position, as __init__.py packs them."""
+"""The compiled half. Its functions take every argument by position; `entry` makes those that have options."""
 
-from typing import Any, SupportsIndex, TypedDict
+from typing import Any, Callable, SupportsIndex, TypedDict, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 class _FmaRate(TypedDict):
     flops: float
@@ -19,7 +21,11 @@ class _Limits(TypedDict):
     threads: int
     isa: str
 
-def attention(q: Any, k: Any, v: Any, options: tuple[Any, ...], results: tuple[Any, bool, bool], /) -> Any: ...
+def entry(declaration: _F, /) -> _F: ...
+def merge(outs: Any, lses: Any, /) -> Any: ...
+def rotary_embedding(
+    x: Any, cos: Any, sin: Any, positions: Any, interleaved: bool, dimensions: int, layout: str, /
+) -> Any: ...
 def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: Any, is_causal: Any, scale: Any, enable_gqa: Any, /
 ) -> Any: ...

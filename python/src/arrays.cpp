@@ -320,4 +320,18 @@ tensor<std::int64_t> borrowed_array::integers() const {
   return values;
 }
 
+integer_array::integer_array(borrowed_array&& array)
+    : array_(std::move(array)), in_place_(array_.element().what == kind::signed_integer && array_.element().bytes == 8) {
+  if (!in_place_) copy_ = array_.integers();
+}
+
+integer_array::integer_array(nb::handle object, std::string_view name) : integer_array(borrowed_array(object, name)) {}
+
+integer_array integer_array::boundaries(nb::handle object, std::string_view name) {
+  borrowed_array array(object, name);
+  const element_type& element = array.element();
+  array.require(element.what == kind::signed_integer && (element.bytes == 4 || element.bytes == 8), "int32 or int64");
+  return integer_array(std::move(array));
+}
+
 }  // namespace attend::python

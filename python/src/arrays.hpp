@@ -50,8 +50,13 @@ class borrowed_array {
   /// Throws where the array must not be written to.
   void require_writable() const;
 
+  const element_type& element() const noexcept { return element_; }
+
   /// The elements of an array of integers, row-major. Throws where they are none, or beyond 64 bits.
   tensor<std::int64_t> integers() const;
+
+  /// The same where they lie; only for int64.
+  array_view int64_view() const { return {data_, dtype::i64, shape_, strides_}; }
 
  private:
   void read_buffer();
@@ -77,6 +82,23 @@ class borrowed_array {
   std::optional<Py_buffer> buffer_;
   void* managed_ = nullptr;
   void (*deleter_)(void* managed) = nullptr;
+};
+
+/// An array of integers of any type: int64 is read where it lies, the others from a copy.
+class integer_array {
+ public:
+  integer_array(nb::handle object, std::string_view name);
+  /// The boundaries of packed sequences: int32 or int64, a TypeError otherwise.
+  static integer_array boundaries(nb::handle object, std::string_view name);
+
+  array_view view() const { return in_place_ ? array_.int64_view() : array_view(copy_.view()); }
+
+ private:
+  explicit integer_array(borrowed_array&& array);
+
+  borrowed_array array_;
+  bool in_place_;
+  tensor<std::int64_t> copy_;
 };
 
 }  // namespace attend::python

@@ -7,14 +7,24 @@ namespace attend::python {
 
 namespace nb = nanobind;
 
-/// attend.attention: `packed` as in option_arguments, `results` = (out, return_lse, return_weights).
-nb::object attention(nb::handle q, nb::handle k, nb::handle v, const nb::tuple& packed, const nb::tuple& results);
+struct argument_slots;
+
+/// attend.attention and attend.attention_varlen, called through an `entry`.
+nb::object attention(const argument_slots& arguments);
+nb::object attention_varlen(const argument_slots& arguments);
+
+/// attend.merge.
+nb::object merge(nb::handle outs, nb::handle lses);
+
+/// Rotary embedding by cosines and sines: rows by position where `positions` are given, by token where they are None.
+nb::object rotary_embedding(nb::handle x, nb::handle cos, nb::handle sin, nb::handle positions, bool interleaved,
+                            std::int64_t dimensions, nb::handle order);
 
 /// attend.scaled_dot_product_attention, with PyTorch's parameters in PyTorch's order.
 nb::object scaled_dot_product_attention(nb::handle query, nb::handle key, nb::handle value, nb::handle attn_mask,
                                         nb::handle dropout_p, nb::handle is_causal, nb::handle scale, nb::handle enable_gqa);
 
-/// attend.plan, with the dtype as a name.
+/// attend.plan, with the dtype as a name and the options packed in the order of option_arguments.
 nb::dict plan(nb::handle q_shape, nb::handle k_shape, nb::handle v_shape, const char* dtype, const nb::tuple& packed);
 
 /// attend.info.
@@ -31,8 +41,5 @@ void set_thread_count(nb::handle threads);
 
 /// What this machine can do at most, for benchmarks: see bench/limits.hpp.
 void define_limits(nb::module_& module);
-
-/// Looks up what calls.cpp needs; called once, while the module is made.
-void prepare_calls();
 
 }  // namespace attend::python

@@ -3,18 +3,11 @@
 #include <string>
 #include <string_view>
 
-#include "arguments.hpp"
 #include "python_objects.hpp"
+#include "readers.hpp"
 
 namespace attend::python {
 namespace {
-
-bool is_word(nb::handle value, std::string_view word) {
-  Py_ssize_t size = 0;
-  const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
-  if (!text) PyErr_Clear();  // a lone surrogate is no word of ours
-  return text && std::string_view(text, static_cast<std::size_t>(size)) == word;
-}
 
 /// "'a', 'b' or 'c'"
 template <class Kinds>

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <string_view>
 
-#include "arguments.hpp"
 #include "calls.hpp"
 #include "limits.hpp"
+#include "readers.hpp"
 
 namespace attend::python {
 namespace {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "python_objects.hpp"
+#include "readers.hpp"
 
 namespace attend::python {
 namespace {
@@ -16,6 +17,27 @@ nb::tuple as_tuple(const extents& shape) {
     PyTuple_SET_ITEM(tuple.ptr(), axis, size);
   }
   return nb::borrow<nb::tuple>(tuple);
+}
+
+// Lives as long as the process: attend._results.
+nb::object* result_types = nullptr;
+
+std::int64_t key_count(const extents& k, layout order) { return k[k.rank() - (order == layout::blhd && k.rank() > 2 ? 3 : 2)]; }
+
+/// Shape of lse from that of out, in either layout.
+extents row_shape(const extents& out, layout order) {
+  extents rows;
+  for (int axis = 0; axis + 1 < out.rank(); ++axis) rows.push_back(out[axis]);
+  const int last = rows.rank() - 1;
+  if (order == layout::blhd && last >= 1) std::swap(rows[last - 1], rows[last]);
+  return rows;
+}
+
+/// Shape of weights and scores.
+extents score_shape(const extents& out, const extents& k, layout order) {
+  extents full = row_shape(out, order);
+  full.push_back(key_count(k, order));
+  return full;
 }
 
 }  // namespace
@@ -41,6 +63,66 @@ result_factory::fresh result_factory::make(const extents& shape, dtype type) con
 nb::object result_factory::finish(nb::object array) const {
   if (kind_ != kind::foreign || !nb::hasattr(like_, "__array_namespace__")) return array;
   return like_.attr("__array_namespace__")().attr("from_dlpack")(array);
+}
+
+wanted_results::wanted_results(PyObject* const* values)
+    : out(values[0]), lse(read_flag(values[1], "return_lse")), weights(read_flag(values[2], "return_weights")) {
+  if (const nb::handle stage = values[3]; !stage.is_none()) scores = read_stage(stage, "return_scores");
+}
+
+score_stage read_stage(nb::handle value, std::string_view name) {
+  static const std::string expected = "'scaled', 'capped', 'biased' or None";
+  if (!PyUnicode_Check(value.ptr())) refuse_type(name, expected, value);
+  if (is_word(value, "scaled")) return score_stage::scaled;
+  if (is_word(value, "capped")) return score_stage::capped;
+  if (is_word(value, "biased")) return score_stage::biased;
+  refuse_value(name, expected, value);
+}
+
+call_results::call_results(nb::handle like, const wanted_results& wanted, dtype type, const extents& out, const extents& k,
+                           layout order)
+    : factory_(like) {
+  const auto add = [&](const extents& shape, nb::object& array, mutable_array_view& view) {
+    auto made = factory_.make(shape, type);
+    array = std::move(made.array);
+    view = made.view;
+  };
+  if (wanted.out.is_none()) {
+    add(out, out_, to_.out);
+  } else {
+    out_ = nb::borrow(wanted.out);
+    given_.emplace(out_, "out");
+    given_->require_floating();
+    given_->require_writable();
+    to_.out = given_->mutable_view();
+  }
+  if (wanted.lse) add(row_shape(out, order), lse_, to_.lse);
+  if (wanted.weights) add(score_shape(out, k, order), weights_, to_.weights);
+  if (!wanted.scores) return;
+  add(score_shape(out, k, order), scores_, to_.scores);
+  to_.stage = *wanted.scores;
+}
+
+nb::object call_results::finish() {
+  if (!given_) out_ = factory_.finish(std::move(out_));
+  const nb::object* const further[] = {&lse_, &weights_, &scores_};
+  static constexpr const char* names[] = {nullptr,     "OutLse",       "OutWeights",       "OutLseWeights",
+                                          "OutScores", "OutLseScores", "OutWeightsScores", "OutLseWeightsScores"};
+  unsigned asked = 0;
+  for (unsigned n = 0; n < 3; ++n) asked |= further[n]->is_valid() ? 1U << n : 0U;
+  if (asked == 0) return std::move(out_);
+  nb::list parts;
+  parts.append(out_);
+  for (const nb::object* part : further) {
+    if (part->is_valid()) parts.append(factory_.finish(*part));
+  }
+  return result_types->attr(names[asked])(*parts);
+}
+
+nb::object out_and_lse(nb::object out, nb::object lse) { return result_types->attr("OutLse")(out, lse); }
+
+void prepare_results() {
+  if (!result_types) result_types = new nb::object(nb::module_::import_("attend._results"));
 }
 
 }  // namespace attend::python

@@ -53,21 +53,76 @@ NORMALIZER = {  # weights from scores, which are 0 where a key is excluded
 }
 
 
-def attention(q, k, v, *, mask=True, bias=0.0, scale=None, compatibility="dot", normalizer="softmax"):
+def soft_cap(cap):
+    return lambda scores: cap * np.tanh(scores / cap)
+
+
+def plus(numbers):
+    return lambda scores: scores + numbers
+
+
+def attention(q, k, v, *, mask=True, bias=0.0, scale=None, compatibility="dot", normalizer="softmax", score=(), sinks=None,
+              keep=1.0):
     """(out, lse, weights) of arrays whose heads come third from the right; `mask` is everything that is allowed, `bias`
-    everything that is added; `compatibility` a word or a function of q and k."""
+    everything that is added; `compatibility` a word or a function of q and k; `score` functions of the scaled scores, one after
+    the other; `keep` what dropout multiplies weights by."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     group = q.shape[-3] // k.shape[-3]
     k, v = (np.repeat(x, group, -3) for x in (k, v))
-    if scale is None:
-        scale = q.shape[-1] ** -0.5 if compatibility == "dot" else 1.0
-    scores = scale * COMPATIBILITY.get(compatibility, compatibility)(q[..., :, None, :], k[..., None, :, :]) + bias
+    scores = scores_of(q, k, scale=scale, compatibility=compatibility, score=score) + bias
     allowed = np.broadcast_to(mask, scores.shape) & (scores != -np.inf)
     scores = np.where(allowed, scores, 0.0)
-    weights = NORMALIZER[normalizer](scores, allowed)
+    if sinks is None:
+        weights = NORMALIZER[normalizer](scores, allowed)
+    else:  # one more key, which every row may see and whose value is 0
+        sinks = np.broadcast_to(np.asarray(sinks, np.float64)[:, None, None], (*scores.shape[:-1], 1))
+        weights = softmax(np.concatenate([scores, sinks], -1), np.concatenate([allowed, sinks != -np.inf], -1))[..., :-1]
     with np.errstate(divide="ignore"):
-        lse = np.log(np.where(allowed, np.exp(scores), 0.0).sum(-1))
+        lse = np.log(np.where(allowed, np.exp(scores), 0.0).sum(-1) + (0.0 if sinks is None else np.exp(sinks[..., 0])))
+    weights = weights * keep
     return weights @ v, lse, weights
+
+
+def scores_of(q, k, *, scale=None, compatibility="dot", score=()):
+    """Scores before biases and masks, of as many heads of k as of q."""
+    if scale is None:
+        scale = q.shape[-1] ** -0.5 if compatibility == "dot" else 1.0
+    q, k = np.asarray(q, np.float64), np.asarray(k, np.float64)
+    scores = scale * COMPATIBILITY.get(compatibility, compatibility)(q[..., :, None, :], k[..., None, :, :])
+    for f in score:
+        scores = f(scores)
+    return scores
+
+
+def paper_slopes(H):
+    """ALiBi's slopes for H heads."""
+    rule = lambda n: [2.0 ** (-8 * h / n) for h in range(1, n + 1)]
+    below = 2 ** (H.bit_length() - 1)
+    return np.array((rule(below) + rule(2 * below)[::2])[:H])
+
+
+def alibi(slopes, L, S, offset=0):
+    """The bias (H, L, S) of ALiBi."""
+    return -np.asarray(slopes, np.float64)[:, None, None] * abs(np.arange(L)[:, None] + offset - np.arange(S))
+
+
+def philox(key, counter):
+    """One block of four words of Philox 4x32-10 (Salmon et al., 2011), as Python's own integers compute it."""
+    c, (low, high) = list(counter), key
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [b >> 32 ^ c[1] ^ low, b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ high, a & 0xFFFFFFFF]
+        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
+    return c
+
+
+def kept(shape, p, seed, first_batch=0):
+    """What dropout multiplies weights of the shape (B, H, L, S) by."""
+    B, H, L, S = shape
+    key = seed & 0xFFFFFFFF, seed >> 32
+    words = [[[sum((philox(key, (four, i, h, first_batch + b)) for four in range(-(-S // 4))), [])[:S] for i in range(L)]
+              for h in range(H)] for b in range(B)]
+    return np.where(np.reshape(words, shape) >= p * 2.0**32, 1 / (1 - p), 0.0)
 
 
 def axis_neighbors(size, kernel, dilation, border):

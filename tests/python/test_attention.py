@@ -1,6 +1,10 @@
 """What `attend.attention` computes, returns and leaves alone, seen from Python."""
 
+import copy
+import functools
+import inspect
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -247,6 +251,37 @@ def test_a_signal_handlers_own_exception_comes_through():
     """
     child = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
     assert child.stdout == "enough\n", child.stderr
+
+
+PARAMETERS = ("(q, k, v, *, mask=None, bias=None, causal=False, window=None, query_offset=None, prefix=None, query_segments=None, "
+              "key_segments=None, key_lengths=None, grid=None, neighborhood=None, dilation=1, border='clip', relative=None, scale=None, "
+              "softcap=None, alibi=None, sinks=None, score=None, compatibility='dot', normalizer='softmax', dropout_p=0.0, seed=None, "
+              "layout='bhld', out=None, return_lse=False, return_weights=False, return_scores=None, reproducible=False, threads=None)")
+
+
+def test_functions_that_run_in_core_look_like_functions_of_python():
+    for function in (attend.attention, attend.attention_varlen):
+        assert function.__module__ == "attend" and function.__doc__.startswith(("Exact attention", "Attention over packed"))
+        assert inspect.isroutine(function) and repr(function) == f"<function attend.{function.__name__}>"
+        assert pickle.loads(pickle.dumps(function)) is copy.deepcopy(function) is function
+    assert str(inspect.signature(attend.attention)) == PARAMETERS
+    options = {name for name in inspect.signature(attend.attention).parameters} - {"mask", "bias", "layout", "return_weights", "return_scores"}
+    assert set(inspect.signature(attend.attention_varlen).parameters) == options | {"cu_seqlens_q", "cu_seqlens_k"}
+
+
+def test_arguments_may_come_by_place_or_by_name_in_any_order():
+    q, k, v = problem()
+    want = attend.attention(q, k, v, causal=True, query_offset=1)
+    made_at_run_time = {"".join(["cau", "sal"]): True, "".join(["query_", "offset"]): 1}
+    assert np.array_equal(attend.attention(v=v, query_offset=1, q=q, causal=True, k=k), want)
+    assert np.array_equal(attend.attention(q, k, v=v, **made_at_run_time), want)
+    assert np.array_equal(functools.partial(attend.attention, q, causal=True)(k, v, query_offset=1), want)
+
+    class Model:
+        attend = attend.attention
+
+    with pytest.raises(TypeError, match="^q: expected an array.*Model"):
+        Model().attend(q, k)
 
 
 def test_import_needs_numpy_alone():

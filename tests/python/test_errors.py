@@ -164,12 +164,19 @@ def test_out_that_overlaps_an_input_is_refused():
 
 
 def test_unknown_parameters_are_refused_in_pythons_own_words():
-    with pytest.raises(TypeError, match="got an unexpected keyword argument 'softcap'"):
-        attend.attention(*problem(), softcap=1.0)
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'soft_cap'"):
+        attend.attention(*problem(), soft_cap=1.0)
     with pytest.raises(TypeError, match="got an unexpected keyword argument 'threads'"):
         attend.plan((2, 4), (3, 4), (3, 4), "float32", threads=1)
-    with pytest.raises(TypeError, match="positional argument"):
-        attend.attention(*problem(), np.ones((5, 7), bool))
+    q, k, v = problem()
+    for call, words in ((lambda: attend.attention(q, k, v, np.ones((5, 7), bool)), r"attention\(\) takes 3 positional arguments but 4 were given"),
+                        (lambda: attend.attention(q, k), r"attention\(\) missing 1 required positional argument: 'v'"),
+                        (lambda: attend.attention(q, k, causal=True), r"attention\(\) missing 1 required positional argument: 'v'"),
+                        (lambda: attend.attention(q, k, v, k=k), r"attention\(\) got multiple values for argument 'k'"),
+                        (lambda: attend.attention(), r"attention\(\) missing 3 required positional arguments: 'q', 'k', and 'v'"),
+                        (lambda: attend.attention_varlen(q, k, v), r"attention_varlen\(\) missing 1 required positional argument: 'cu_seqlens_q'")):
+        with pytest.raises(TypeError, match=f"^{words}$"):
+            call()
 
 
 @pytest.mark.parametrize("arguments, error, words", [

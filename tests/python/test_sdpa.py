@@ -61,18 +61,37 @@ def test_heads_that_differ_without_enable_gqa_are_refused():
         sdpa(*problem())
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), float("inf")])
-def test_dropout_that_is_no_probability_is_a_value_error(p):
-    with pytest.raises(ValueError, match="dropout_p"):
+@pytest.mark.parametrize("p, error", [(-0.1, ValueError), (1.1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError),
+                                      ("0", TypeError), (None, TypeError), (True, TypeError)])
+def test_dropout_that_is_no_probability_is_refused(p, error):
+    with pytest.raises(error, match="^dropout_p: expected .*, got "):
         sdpa(*problem(H=2, Hk=2), dropout_p=p)
 
 
-def test_dropout_is_refused_and_never_ignored():
-    with pytest.raises(NotImplementedError, match="dropout_p"):
-        sdpa(*problem(H=2, Hk=2), dropout_p=0.1)
-    with pytest.raises(TypeError, match="dropout_p"):
-        sdpa(*problem(H=2, Hk=2), dropout_p="0")
-    sdpa(*problem(H=2, Hk=2), dropout_p=0)
+def test_dropout_drops_weights_and_scales_what_it_keeps():
+    q, k, _ = problem(H=2, Hk=2, L=40, S=60)
+    v = np.broadcast_to(np.eye(60, dtype=np.float32), (2, 2, 60, 60))  # the output is the weights
+    whole, some = sdpa(q, k, v), sdpa(q, k, v, dropout_p=0.25)
+    kept = some != 0
+    assert abs(kept.mean() - 0.75) < 0.03
+    assert_close(some, np.where(kept, whole / 0.75, 0), times=2)
+    assert not np.array_equal(sdpa(q, k, v, dropout_p=0.25) != 0, kept)
+    assert np.array_equal(sdpa(q, k, v, dropout_p=0), whole) and not sdpa(q, k, v, dropout_p=1).any()
+    assert_close(sdpa(q, k, v, dropout_p=np.float32(0.0), is_causal=True), attention(q, k, v, mask=causal(40, 60))[0])
+
+
+@pytest.mark.peers
+def test_torchs_generator_gives_the_seed(torch):
+    q, k, v = map(torch.from_numpy, problem(H=2, Hk=2, L=20, S=50))
+    torch.manual_seed(5)
+    first, second = sdpa(q, k, v, dropout_p=0.5), sdpa(q, k, v, dropout_p=0.5)
+    torch.manual_seed(5)
+    assert torch.equal(sdpa(q, k, v, dropout_p=0.5), first) and not torch.equal(first, second)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    sdpa(q, k, v)
+    sdpa(q, k, v, dropout_p=0.0)
+    assert torch.equal(torch.get_rng_state(), before)  # a call without dropout draws nothing
 
 
 @pytest.mark.parametrize("change, words, error", [

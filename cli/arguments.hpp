@@ -24,21 +24,23 @@ struct input_arguments {
 /// The options of a call. Values stay text here; `call.cpp` gives them meaning, with messages of one kind.
 struct option_arguments {
   bool causal = false;
-  std::optional<std::string> window, query_offset, prefix, key_lengths, grid, neighborhood, dilation, border, mask, bias,
-      relative, scale, compatibility, normalizer, layout, threads;
+  std::optional<std::string> window, query_offset, prefix, query_segments, key_segments, key_lengths, grid, neighborhood,
+      dilation, border, mask, bias, relative, scale, softcap, alibi, sinks, score, compatibility, normalizer, dropout, seed,
+      layout, threads;
   bool reproducible = false;
 };
 
 struct run_arguments {
   input_arguments input;
   option_arguments options;
-  std::optional<std::string> output;
+  std::optional<std::string> varlen, output, scores;
   bool lse = false, weights = false;
 };
 
 struct check_arguments {
   input_arguments input;
   option_arguments options;
+  std::optional<std::string> varlen;
   bool time = false, json = false;
 };
 
@@ -60,6 +62,13 @@ struct arguments {
   plan_arguments plan;
   info_arguments info;
 };
+
+/// The value that --alibi has without one.
+inline constexpr const char* slopes_of_paper = "paper";
+
+/// The words of the command line as CLI11 parses them, the last one first. `--alibi` gets its value where none follows: another option
+/// is none, and nor is a file of many tensors, which can only be IN.
+std::vector<std::string> words_of(int argc, char** argv);
 
 /// Describes the whole command line to `app`; parsing fills `into`.
 void describe(CLI::App& app, arguments& into);

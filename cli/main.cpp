@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   describe(app, given);
   std::string command = "attend";
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(argc, argv));
     command += " " + app.get_subcommands().front()->get_name();
     const int code = execute(app, given);
     // A full disk or a closed pipe behind stdout shows only here.

@@ -4,6 +4,7 @@
 #include "call.hpp"
 #include "commands.hpp"
 #include "roofline.hpp"
+#include "text.hpp"
 
 namespace attend::cli {
 

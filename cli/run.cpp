@@ -4,11 +4,14 @@
 #include <cmath>
 #include <iostream>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "call.hpp"
 #include "commands.hpp"
 #include "progress.hpp"
 #include "signals.hpp"
+#include "text.hpp"
 
 namespace attend::cli {
 
@@ -17,10 +20,10 @@ namespace {
 /// What is computed, in the order in which it is written and shown.
 template <class T>
 struct computed {
-  tensor<T> out, lse, weights;
+  tensor<T> out, lse, weights, scores;
 };
 
-/// Shape of `lse`: (..., H, L) for out (..., H, L, Ev) or (..., L, H, Ev).
+/// Shape of `lse`: (..., H, L) for out (..., H, L, Ev) or (..., L, H, Ev), and (total, H) for packed sequences.
 extents rows_of(const extents& out, layout order) {
   extents shape;
   for (int axis = 0; axis < out.rank() - 1; ++axis) shape.push_back(out[axis]);
@@ -55,57 +58,76 @@ void summarise(const char* name, const tensor<T>& x) {
   std::cout << '\n';
 }
 
+/// What is asked for beside `out`.
 template <class T>
-void compute(const run_arguments& given, const array_view& q, const array_view& k, const array_view& v, const extents& out,
-             options& how) {
-  computed<T> y;
+outputs allocate(const run_arguments& given, const operands& of, const extents& out, layout order, computed<T>& y) {
   outputs results;
-  y.out = tensor<T>(out);
-  results.out = y.out;
-  extents rows = rows_of(out, how.layout);
+  results.out = y.out = tensor<T>(out);
+  extents rows = rows_of(out, order);
   if (given.lse) results.lse = y.lse = tensor<T>(rows);
-  if (given.weights) {
-    rows.push_back(keys_of(k.shape, how.layout));
-    results.weights = y.weights = tensor<T>(rows);
+  if (of.packed()) return results;
+  rows.push_back(keys_of(of.k.shape, order));
+  if (given.weights) results.weights = y.weights = tensor<T>(rows);
+  if (given.scores) {
+    results.scores = y.scores = tensor<T>(rows);
+    results.stage = parse_stage(*given.scores);
   }
+  return results;
+}
+
+template <class T>
+void compute(const run_arguments& given, const operands& of, const extents& out, options& how) {
+  computed<T> y;
+  const outputs results = allocate(given, of, out, how.layout, y);
   double seconds = 0;
   {
     progress bar("attend run");
     how.executor = bar.if_terminal();
     const auto start = std::chrono::steady_clock::now();
-    attention(q, k, v, results, how);
+    of.compute(results, how);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
+  std::vector<std::pair<const char*, const tensor<T>*>> named{{"out", &y.out}};
+  if (given.lse) named.emplace_back("lse", &y.lse);
+  if (given.weights) named.emplace_back("weights", &y.weights);
+  if (given.scores) named.emplace_back("scores", &y.scores);
   if (given.output) {
-    std::vector<io::named_array> tensors{{"out", y.out}};
-    if (given.lse) tensors.push_back({"lse", y.lse});
-    if (given.weights) tensors.push_back({"weights", y.weights});
+    std::vector<io::named_array> tensors;
+    for (const auto& [name, x] : named) tensors.push_back({name, *x});
     const signals_wait wait;
     io::save(*given.output, tensors);
+    // What cannot be told from the file.
+    if (how.dropout.seed && !given.options.seed) std::cout << "seed: " << *how.dropout.seed << '\n';
     return;
   }
-  summarise("out", y.out);
-  if (given.lse) summarise("lse", y.lse);
-  if (given.weights) summarise("weights", y.weights);
+  for (const auto& [name, x] : named) summarise(name, *x);
+  if (how.dropout.seed) std::cout << "seed: " << *how.dropout.seed << '\n';
   std::cout << "time: " << number(seconds * 1e3) << " ms for one call\n";
+}
+
+/// What can be seen before a file is opened.
+void check_arguments_of(const run_arguments& given) {
+  if (given.scores) parse_stage(*given.scores);
+  if (given.varlen && (given.weights || given.scores)) {
+    refuse(given.weights ? "--weights" : "--scores", "none beside --varlen, whose sequences have no common shape", "both");
+  }
+  if (!given.output) return;
+  io::check_destination(*given.output);
+  if (io::format_of(*given.output) == io::format::npy && (given.lse || given.weights || given.scores)) {
+    refuse("--output", ".npz or .safetensors, which hold lse, weights and scores beside out", in_quotes(*given.output));
+  }
 }
 
 }  // namespace
 
 int run(const run_arguments& given) {
-  if (given.output) {
-    io::check_destination(*given.output);
-    if (io::format_of(*given.output) == io::format::npy && (given.lse || given.weights)) {
-      throw usage_error("--output: expected .npz or .safetensors, which hold lse and weights beside out, got '" +
-                        *given.output + "'");
-    }
-  }
+  check_arguments_of(given);
   inputs tensors(given.input);
   call_options call(given.options, tensors);
-  const array_view q = tensors.load(0).view(), k = tensors.load(1).view(), v = tensors.load(2).view();
+  const operands of(tensors, given.varlen, given.options);
   with_origins(tensors, [&] {
-    const extents out = output_shape(q, k, v, call.how());
-    q.type == dtype::f64 ? compute<double>(given, q, k, v, out, call.how()) : compute<float>(given, q, k, v, out, call.how());
+    const extents out = of.output_shape(call.how());
+    of.q.type == dtype::f64 ? compute<double>(given, of, out, call.how()) : compute<float>(given, of, out, call.how());
   });
   return 0;
 }

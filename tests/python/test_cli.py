@@ -377,7 +377,7 @@ def test_help_is_no_error():
         ("", "expected run, check, plan or info (attend --help explains), got nothing"),
         ("walk", "got walk"),
         ("run", "IN"),
-        ("run {in} --softcap 3", "--softcap"),
+        ("run {in} --hardcap 3", "--hardcap"),
         ("check {in} --lse", "--lse"),
         ("run {in} --window 1", "--window: expected two sides L,R"),
         ("run {in} --window 1,x --query-offset 0", "--window"),

@@ -11,7 +11,7 @@ import numpy as np
 
 import attend
 from attend import _core
-from cases import Inputs
+from inputs import Inputs
 
 VALID_FROM = 0.97  # of lanes x units x 2 x clock: a peak below it was disturbed and does not count
 

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-
-COLUMNS = (  # heading, width; a negative width aligns left
-    ("work", -42),
-    ("dtype", -5),
-    ("attend, ms", 11),
-    ("quartiles, ms", 19),
-    ("rate", 11),
-    ("of the limit", 16),
-    ("PyTorch, ms", 12),
-    ("times PyTorch", 18),
-)
-
 
 def digits(value: float) -> str:
     """Three significant digits without an exponent."""
@@ -47,36 +37,74 @@ def short_dtype(result: dict) -> str:
     return result["case"]["dtype"].replace("float", "f")
 
 
-def cells(result: dict) -> list[str]:
-    """One row of the table."""
-    times, fraction, ratio = result["times"], result["fraction"], result["ratio"]
-    if not times.get("attend"):
-        return [result["case"]["name"], short_dtype(result), *["-"] * (len(COLUMNS) - 2)]
+def ratio(statistics: dict | None) -> str:
+    """Median and quartiles."""
+    return f"{statistics['median']:.2f} ({statistics['q1']:.2f}–{statistics['q3']:.2f})" if statistics else "-"
+
+
+def speed(result: dict) -> list[str]:
+    """How fast attend is: against the limit and against PyTorch."""
+    times, fraction = result["times"], result["fraction"]
     return [
-        result["case"]["name"],
-        short_dtype(result),
         milliseconds(times["attend"]),
         quartiles(times["attend"]),
         rate(result),
         f"{fraction['median']:.2f} {result['limit']}" if fraction else "disturbed",
         milliseconds(times.get("PyTorch")),
-        f"{ratio['median']:.2f} ({ratio['q1']:.2f}–{ratio['q3']:.2f})" if ratio else "-",
+        ratio(result["ratio"]),
     ]
 
 
-def row(values) -> str:
-    """One line of the terminal's table."""
-    return "  ".join(
-        f"{value:<{-width}}" if width < 0 else f"{value:>{width}}" for value, (_, width) in zip(values, COLUMNS, strict=True)
-    ).rstrip()
+def overhead(result: dict) -> list[str]:
+    """What the option of a case costs: against none, as a whole and for a tile that is visited."""
+    times = result["times"]
+    tiles = result["tiles_flops"]
+    return [
+        milliseconds(times["attend"]),
+        milliseconds(times.get("none")),
+        ratio(result["overhead"]),
+        f"{tiles['attend'] / tiles['none']:.3f}",
+        ratio(result["per_tile"]),
+    ]
 
 
-def lines(result: dict) -> list[str]:
+@dataclass(frozen=True)
+class Table:
+    """One way to show results: beside the work and its type, columns with their widths, and what stands in them."""
+
+    columns: tuple[tuple[str, int], ...]
+    values: Callable[[dict], list[str]]
+
+    def headings(self) -> list[str]:
+        return ["work", "dtype", *(title for title, _ in self.columns)]
+
+    def cells(self, result: dict) -> list[str]:
+        """One row."""
+        timed = result["times"].get("attend")
+        return [result["case"]["name"], short_dtype(result), *(self.values(result) if timed else ["-"] * len(self.columns))]
+
+    def row(self, values: list[str]) -> str:
+        """One line on the terminal."""
+        work, dtype, *numbers = values
+        aligned = (f"{value:>{width}}" for value, (_, width) in zip(numbers, self.columns, strict=True))
+        return "  ".join([f"{work:<42}", f"{dtype:<5}", *aligned]).rstrip()
+
+
+SPEED = Table(
+    (("attend, ms", 11), ("quartiles, ms", 19), ("rate", 11), ("of the limit", 16), ("PyTorch, ms", 12), ("times PyTorch", 18)),
+    speed,
+)
+OVERHEAD = Table(
+    (("attend, ms", 11), ("none, ms", 11), ("times none", 18), ("tiles of none", 13), ("times none, per tile", 20)), overhead
+)
+
+
+def lines(result: dict, table: Table) -> list[str]:
     """One result on the terminal: its row, and who was wrong."""
     wrong = result["errors"].keys() - result["times"].keys()
     errors = {name: "not finite" if result["errors"][name] is None else f"{result['errors'][name]:.3g}" for name in sorted(wrong)}
     notes = [f"  wrong, not timed: {name}, error {error} times the bound" for name, error in errors.items()]
-    return [row(cells(result)), *notes]
+    return [table.row(table.cells(result)), *notes]
 
 
 def summary(report: dict) -> str:
@@ -91,9 +119,16 @@ def summary(report: dict) -> str:
     )
 
 
-def heading(report: dict) -> str:
+def heading(report: dict, table: Table) -> str:
     """What stands above the rows on the terminal."""
-    return f"{summary(report)}\n{row([title for title, _ in COLUMNS])}"
+    return f"{summary(report)}\n{table.row(table.headings())}"
+
+
+def markdown_of_overhead(report: dict) -> str:
+    """What options cost as a Markdown table, followed by what the figures hold for."""
+    rows = [OVERHEAD.headings(), ["---", "---", *["--:"] * len(OVERHEAD.columns)]]
+    rows += [OVERHEAD.cells(result) for result in report["results"]]
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", f"{summary(report)}.", ""])
 
 
 def markdown(report: dict, headline_only: bool = False) -> str:
@@ -102,8 +137,8 @@ def markdown(report: dict, headline_only: bool = False) -> str:
     for result in report["results"]:
         if headline_only and not result["case"]["headline"] or not result["times"].get("attend"):
             continue
-        name, dtype, time, _, speed, fraction, _, ratio = cells(result)
-        text.append(f"| {name} | {dtype} | {time} | {speed} | {fraction} | {ratio.partition(' ')[0]} |")
+        name, dtype, time, _, rate, fraction, _, times_peer = SPEED.cells(result)
+        text.append(f"| {name} | {dtype} | {time} | {rate} | {fraction} | {times_peer.partition(' ')[0]} |")
     return "\n".join([*text, "", f"{summary(report)}.", ""])
 
 

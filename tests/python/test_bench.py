@@ -22,10 +22,13 @@ def bench():
     try:
         import cases
         import contenders
+        import definition
+        import inputs
         import report
+        import run
     finally:
         sys.path.remove(str(BENCH))
-    return {"cases": cases, "contenders": contenders, "report": report}
+    return {"cases": cases, "contenders": contenders, "definition": definition, "inputs": inputs, "report": report, "run": run}
 
 
 def run(*arguments):
@@ -62,7 +65,7 @@ def test_wrong_arguments_of_the_limits_are_named(call, name):
 
 
 def test_work_counts_allowed_pairs_only(bench):
-    case_of, inputs_of = bench["cases"].Case, bench["cases"].Inputs.random
+    case_of, inputs_of = bench["cases"].Case, bench["inputs"].Inputs.random
     shape = (2, 3, 5, 4)
     assert inputs_of(case_of("full", shape, shape)).pairs == 6 * 25
     assert inputs_of(case_of("causal", shape, shape, causal=True)).pairs == 6 * 15
@@ -77,13 +80,13 @@ def test_work_counts_allowed_pairs_only(bench):
 def test_window_and_its_dense_mask_are_one(bench):
     case = bench["cases"].Case("window", (1, 1, 7, 4), (1, 1, 7, 4), window=(2, 1))
     i, j = np.arange(7)[:, None], np.arange(7)
-    assert np.array_equal(bench["cases"].Inputs.random(case).dense_mask(), (j >= i - 2) & (j <= i + 1))
+    assert np.array_equal(bench["inputs"].Inputs.random(case).dense_mask(), (j >= i - 2) & (j <= i + 1))
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 0)}, {"mask": "boolean"}, {"mask": "bias"}])
 def test_reference_is_attention(bench, options, monkeypatch):
     case = bench["cases"].Case("small", (2, 4, 9, 8), (2, 2, 9, 8), value_width=3, dtype="float64", **options)
-    inputs = bench["cases"].Inputs.random(case)
+    inputs = bench["inputs"].Inputs.random(case)
     k, v = (np.repeat(array[0], 2, axis=1) for array in (inputs.k, inputs.v))
     scores = np.einsum("bhie,bhje->bhij", inputs.q, k) / math.sqrt(8) + (0 if inputs.bias is None else inputs.bias)
     i, j = np.arange(9)[:, None], np.arange(9)
@@ -95,7 +98,7 @@ def test_reference_is_attention(bench, options, monkeypatch):
         scores = np.where(inputs.mask, scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     truth = weights / weights.sum(-1, keepdims=True) @ v
-    monkeypatch.setattr(bench["cases"], "REFERENCE_SCORES", 100)  # several blocks of rows
+    monkeypatch.setattr(bench["inputs"], "REFERENCE_SCORES", 100)  # several blocks of rows
     out, size = inputs.reference(0)
     assert np.allclose(out, truth, rtol=1e-13, atol=1e-14) and size == abs(inputs.v).max()
 
@@ -104,13 +107,13 @@ def test_reference_is_attention(bench, options, monkeypatch):
 @pytest.mark.parametrize("compatibility", ["dot", "cosine", "gaussian", "l1", "additive", "none"])
 def test_reference_is_the_general_form(bench, compatibility, normalizer, monkeypatch):
     cases = bench["cases"]
-    monkeypatch.setattr(cases, "REFERENCE_SCORES", 300)  # several blocks of rows
+    monkeypatch.setattr(bench["inputs"], "REFERENCE_SCORES", 300)  # several blocks of rows
     monkeypatch.setattr(cases, "SLOW_ROWS", 7)
     form = {"compatibility": compatibility, "normalizer": normalizer, "scale": None if normalizer == "mean" else 0.3}
     shapes = {"q": (1, 4, 20, 8), "k": (1, 2, 20, 8), "value_width": 3, "dtype": "float64"}
     for options in ({"relative": 3}, {"grid": (4, 5), "neighborhood": 3, "relative": 1}, {"grid": (4, 5), "neighborhood": 3}):
         case = cases.Case("small", **shapes, **options, **form)
-        inputs = cases.Inputs.random(case)
+        inputs = bench["inputs"].Inputs.random(case)
         meant = {"gaussian": reference.gaussian(cases.SIGMA), "additive": reference.additive(inputs.w)}
         bias, mask = 0.0, True
         if case.grid:
@@ -133,6 +136,63 @@ def test_reference_is_the_general_form(bench, compatibility, normalizer, monkeyp
         assert inputs.error(y, 0) > 1
 
 
+OPTIONS = [
+    {"mask": "boolean", "mask_axes": "HLS"},
+    {"mask": "bias", "mask_axes": "HLS"},
+    {"mask": "bias", "mask_axes": "S"},
+    {"alibi": True},
+    {"sinks": True},
+    {"dropout": 0.3},
+    {"lengths": (3, 9, 8)},
+    {"lengths": (3, 9, 8), "documents": "mask"},
+    {"lengths": (3, 9, 8), "documents": "packed"},
+    {"lengths": (3, 9, 8), "documents": "packed", "peer": "loop"},
+    {"softcap": 2.0},
+]
+
+
+TOGETHER = {"softcap": 2.0, "mask": "bias", "alibi": True, "sinks": True, "dropout": 0.3}
+
+
+@pytest.mark.parametrize("options", [*OPTIONS, TOGETHER], ids=str)
+def test_options_are_defined_and_timed_as_they_are_meant(bench, options, monkeypatch):
+    monkeypatch.setattr(bench["inputs"], "REFERENCE_SCORES", 300)  # several blocks of rows
+    case = bench["cases"].Case("small", (1, 4, 20, 8), (1, 2, 20, 8), value_width=3, dtype="float64", **options)
+    inputs = bench["inputs"].Inputs.random(case)
+    mask, bias = np.ones((20, 20), bool), np.zeros((20, 20))
+    if inputs.mask is not None:
+        mask = inputs.mask
+    if inputs.bias is not None:
+        bias = bias + inputs.bias
+    if case.alibi:
+        bias = bias + reference.alibi(reference.paper_slopes(4), 20, 20)
+    if case.lengths:
+        mask = np.repeat([0, 1, 2], case.lengths) == np.repeat([0, 1, 2], case.lengths)[:, None]
+        assert case.documents != "mask" or np.array_equal(mask, inputs.mask)
+    keep = reference.kept((1, 4, 20, 20), case.dropout, bench["cases"].SEED) if case.dropout else 1.0
+    score = [reference.soft_cap(2)] if case.softcap else []
+    truth, _, _ = reference.attention(inputs.q, inputs.k[0], inputs.v[0], mask=mask, bias=bias, score=score, sinks=inputs.sinks,
+                                      keep=keep)
+    out, size = inputs.reference(0)
+    assert np.allclose(out, truth, rtol=1e-12, atol=1e-13) and size == abs(inputs.v).max()
+    assert inputs.pairs == np.broadcast_to(mask, (4, 20, 20)).sum()
+
+    attend = bench["contenders"].Attend(1)
+    (call,) = attend.calls(inputs)
+    y = attend.shaped(inputs, call()).copy()
+    assert inputs.error(y, 0) <= 1
+    y[0, 3, 19, 2] += 1e-10
+    assert inputs.error(y, 0) > 1
+    plain = inputs.plain
+    assert plain.q is inputs.q and plain.pairs == 4 * 20 * 20 and not attend.options(plain)
+    assert attend.tiles_flops(inputs) <= attend.tiles_flops(plain) == plain.flops
+
+
+def test_dropout_is_philox_over_batch_head_query_and_key(bench):
+    shape, seed = (2, 3, 5, 7), 1 << 63 | 1 << 35 | 12345
+    assert np.array_equal(bench["definition"].kept(shape, 0.4, seed), reference.kept(shape, 0.4, seed) != 0)
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("options, known", [
     ({}, True),
@@ -143,23 +203,26 @@ def test_reference_is_the_general_form(bench, compatibility, normalizer, monkeyp
     ({"grid": (4, 5), "neighborhood": 3, "relative": 2, "compatibility": "none", "normalizer": "sum"}, False),
     ({"compatibility": "gaussian"}, False),
     ({"normalizer": "mean"}, False),
+    *((options, "softcap" not in options) for options in OPTIONS),
 ], ids=str)
 def test_pytorch_is_asked_where_it_has_an_equal(torch, bench, options, known):
     case = bench["cases"].Case("small", (1, 4, 20, 8), (1, 4 if "relative" in options and "grid" not in options else 1, 20, 8), value_width=3,
                                dtype="float64", **options)
-    inputs = bench["cases"].Inputs.random(case)
+    inputs = bench["inputs"].Inputs.random(case)
     threads = torch.get_num_threads()
     try:
-        calls = bench["contenders"].PyTorch(1).calls(inputs)
+        pytorch = bench["contenders"].PyTorch(1)
+        calls = pytorch.calls(inputs)
     finally:
         torch.set_num_threads(threads)
     assert bool(calls) is known
     if known:
-        assert inputs.error(calls[0]().numpy(), 0) <= 1
+        assert pytorch.meant(inputs).error(pytorch.shaped(inputs, calls[0]()), 0) <= 1
+        assert (pytorch.meant(inputs) is inputs) == (not case.dropout)
 
 
 def test_a_wrong_result_is_seen(bench):
-    inputs = bench["cases"].Inputs.random(bench["cases"].Case("small", (1, 1, 4, 8), (1, 1, 6, 8)))
+    inputs = bench["inputs"].Inputs.random(bench["cases"].Case("small", (1, 1, 4, 8), (1, 1, 6, 8)))
     right = inputs.reference(0)[0].astype(np.float32)
     assert inputs.error(right, 0) <= 1
     assert inputs.error(right + np.float32(1e-4), 0) > 1
@@ -170,6 +233,55 @@ def test_a_wrong_result_is_seen(bench):
 def test_cold_cases_go_through_more_than_a_cache_holds(bench):
     cold = [case for case in bench["cases"].all_cases() if case.cold]
     assert cold and all(case.caches * case.cache_bytes >= 1 << 30 for case in cold)
+
+
+def test_an_option_is_measured_beside_none(tmp_path, bench):
+    shape = (1, 2, 600, 8)
+    measure, attend, table = bench["run"].measure, bench["contenders"].Attend(1), bench["report"].OVERHEAD
+    case = bench["cases"].Case("small window", shape, shape, window=(40, 0))
+    result = measure(case, [attend], threads=1, rounds=1, sample_seconds=0)
+    times, tiles = result["times"], result["tiles_flops"]
+    assert result["errors"].keys() == times.keys() == tiles.keys() == {"attend", "none"} and max(result["errors"].values()) <= 1
+    assert tiles["none"] == 2 * 600 * 600 * 2 * 16 and result["flops"] <= tiles["attend"] < tiles["none"] / 2
+    ratio = times["attend"]["median"] / times["none"]["median"]
+    assert result["overhead"]["median"] == pytest.approx(ratio)
+    assert result["per_tile"]["median"] == pytest.approx(ratio * tiles["none"] / tiles["attend"])
+    assert f"{ratio:.2f} (" in table.cells(result)[4] and len(table.cells(result)) == len(table.headings())
+
+    alone = measure(bench["cases"].Case("no option", shape, shape), [attend], threads=1, rounds=1, sample_seconds=0)
+    assert alone["times"].keys() == {"attend"} and alone["overhead"] is alone["per_tile"] is None
+
+    limits = {"isa": "any", "clock": 1e9, "fma_f32": 1e9, "fma_f64": 1e9, "read": 1e9}
+    file, text = tmp_path / "bench.json", tmp_path / "bench.md"
+    stored = {"machine": {"processor": "any", "threads": 1, "limits": limits, "versions": {"attend": "any"}}, "rounds": 1}
+    file.write_text(json.dumps(stored | {"results": [result, alone]}))
+    done = run("--from", file, "--overhead", "--markdown", text)
+    assert done.returncode == 0, done.stderr
+    for shown in (done.stdout, text.read_text()):
+        assert case.name in shown and f"{ratio:.2f} (" in shown and "no option" not in shown
+    file.write_text(json.dumps(stored | {"results": [alone]}))
+    done = run("--from", file, "--overhead")
+    assert done.returncode == 2 and "--from" in done.stderr and not done.stdout
+
+
+def test_a_wrong_option_is_not_timed(bench):
+    class Wrong(bench["contenders"].Attend):
+        def shaped(self, inputs, result):
+            return super().shaped(inputs, result) + np.float32(0.1 * inputs.case.alibi)
+
+    case = bench["cases"].Case("small", (1, 2, 8, 8), (1, 2, 8, 8), alibi=True)
+    result = bench["run"].measure(case, [Wrong(1)], threads=1, rounds=1, sample_seconds=0)
+    assert result["errors"]["attend"] > 1 and result["times"].keys() == {"none"} and result["overhead"] is None
+    for table in (bench["report"].SPEED, bench["report"].OVERHEAD):
+        assert "wrong, not timed: attend" in bench["report"].lines(result, table)[1]
+
+
+def test_overhead_is_of_cases_with_an_option():
+    every, some = (run("--list", *options).stdout.splitlines() for options in ([], ["--overhead"]))
+    assert set(some) < set(every) and {"ALiBi 2048, E 64 (float32)", "window 256 of 8192, E 64 (float32)"} <= set(some)
+    assert not any(name.startswith(("prefill 2048, E 64 (", "normaliser", "compatibility", "vision")) for name in some)
+    done = run("--overhead", "--update-readme")
+    assert done.returncode == 2 and "--overhead" in done.stderr and not done.stdout
 
 
 def test_quick_run_gives_json_and_markdown(tmp_path, bench):

@@ -1,0 +1,171 @@
+"""The arrays of a case, its work counted exactly, and its result by definition in float64."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+import definition
+from cases import SEED, SIGMA, Case
+
+REFERENCE_SCORES = 1 << 22  # scores that the reference holds at a time
+
+
+def aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Memory that begins at a cache line, as PyTorch's and most engines' does; NumPy's own begins 16 bytes behind one."""
+    line, bytes_ = 64, math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(bytes_ + line, np.uint8)
+    begin = -memory.ctypes.data % line
+    return memory[begin : begin + bytes_].view(dtype).reshape(shape)
+
+
+@dataclass
+class Inputs:
+    """Arrays of one case; `k[i]` and `v[i]` are those of cache i."""
+
+    case: Case
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    mask: np.ndarray | None = None
+    bias: np.ndarray | None = None
+    relative: np.ndarray | None = None
+    sinks: np.ndarray | None = None
+    kept: np.ndarray | None = None  # by dropout, (B, H, L, S)
+    w: np.ndarray | None = None  # of `additive`
+    truths: dict[int, tuple[np.ndarray, float]] = field(default_factory=dict)  # by cache, what `error` has computed
+
+    @classmethod
+    def random(cls, case: Case, seed: int = 3) -> Inputs:
+        """Standard normal numbers, always the same for one case."""
+        rng = np.random.default_rng(seed)
+
+        def normal(shape):
+            return rng.standard_normal(shape, dtype=case.dtype)
+
+        def caches(shape):
+            first, every = normal(shape), aligned((case.caches, *shape), case.dtype)
+            for i in range(case.caches):  # different memory is what counts; different numbers show a mixed-up cache
+                np.multiply(first, 1 + i / 64, out=every[i])
+            return every
+
+        inputs = cls(case, normal(case.q), caches(case.k), caches(case.v))
+        heads, queries = case.q[1:3]
+        shape = tuple({"H": heads, "L": queries, "S": case.k[2]}[axis] for axis in case.mask_axes)
+        if case.mask == "boolean":
+            inputs.mask = rng.random(shape, dtype=np.float32) >= 1 / 64
+        elif case.mask == "bias":
+            inputs.bias = normal(shape)
+        elif case.documents == "mask":
+            inputs.mask = inputs.structure()
+        if case.sinks:
+            inputs.sinks = normal(case.q[1:2])
+        if case.dropout:
+            inputs.kept = definition.kept((*case.q[:3], case.k[2]), case.dropout, SEED)
+        if case.relative is not None:
+            inputs.relative = normal((case.q[1], *[2 * case.relative + 1] * (2 if case.grid else 1)))
+        if case.compatibility == "additive":
+            inputs.w = normal(case.q[3:]) / 8
+        return inputs
+
+    @property
+    def plain(self) -> Inputs | None:
+        """The same arrays for the same shape without options."""
+        return Inputs(self.case.plain, self.q, self.k, self.v) if self.case.plain else None
+
+    @cached_property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it may see, over all batches and query heads of one call."""
+        if self.mask is None and not self.case.neighborhood:
+            return self.case.reach(np.arange(self.case.q[2]))
+        seen = self.structure() if self.mask is None else self.structure() & self.mask
+        return int(np.broadcast_to(seen, (*self.case.q[:3], self.case.k[2])).sum())
+
+    @property
+    def flops(self) -> int:
+        """Of one call: a multiply-add counts two; excluded pairs and the normalizer count nothing.
+
+        A pair counts E + Ev multiply-adds whatever its compatibility function is, so that fractions of the limit compare with
+        those of the dot product.
+        """
+        return 2 * (self.case.q[3] + self.case.v[3]) * self.pairs
+
+    def structure(self) -> np.ndarray:
+        """Which keys each query sees but for a mask, (L, S)."""
+        return self.case.seen(np.arange(self.case.q[2]), np.arange(self.case.k[2]))
+
+    def dense_mask(self) -> np.ndarray | None:
+        """The mask, or the window or the documents written out, as what knows neither needs it."""
+        if self.case.window is None and self.case.lengths is None:
+            return self.mask
+        return self.structure() if self.mask is None else self.structure() & self.mask
+
+    def dense_alibi(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """What ALiBi adds for these queries and keys, (H, rows, columns)."""
+        return -definition.slopes(self.case.q[1])[:, None, None] * np.abs(columns - rows[:, None])
+
+    def dense_relative(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """The table written out for these queries and keys, (H, rows, columns)."""
+        reach = self.case.relative
+        return self.relative[:, *(np.clip(step, -reach, reach) + reach for step in self.case.steps(rows, columns))]
+
+    def by_group(self, array: np.ndarray, rows: np.ndarray, columns: slice) -> np.ndarray:
+        """These rows and columns of an array that broadcasts against (H, L, S), (Hk, H / Hk, rows, columns)."""
+        kv_heads = self.case.k[1]
+        every = np.broadcast_to(array, (*self.case.q[1:3], self.case.k[2]))
+        return every[:, rows, columns].reshape(kv_heads, -1, len(rows), columns.stop - columns.start)
+
+    def scores(self, q: np.ndarray, k: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Of these queries (B, Hk, H / Hk, rows, E) with these keys, in the order of the contract."""
+        case, here = self.case, slice(columns[0], columns[-1] + 1)
+        scores = case.factor * definition.scores(case.compatibility, q, k, sigma=SIGMA, w=self.w)
+        if case.softcap:
+            scores = case.softcap * np.tanh(scores / case.softcap)
+        if self.bias is not None:
+            scores = scores + self.by_group(self.bias, rows, here)
+        if self.relative is not None:
+            scores = scores + self.dense_relative(rows, columns).reshape(scores.shape[1:])
+        if case.alibi:
+            scores = scores + self.dense_alibi(rows, columns).reshape(scores.shape[1:])
+        return scores
+
+    def reference(self, cache: int) -> tuple[np.ndarray, float]:
+        """The result of `case.rows` by definition in float64, a few rows of scores at a time, and the size of its terms."""
+        case = self.case
+        batch, heads, queries, width = case.q
+        kv_heads, keys = case.k[1:3]
+        group = heads // kv_heads
+        q = self.q.astype(np.float64).reshape(batch, kv_heads, group, queries, width)
+        k, v = (array[cache].astype(np.float64)[:, :, None] for array in (self.k, self.v))
+        sinks = None if self.sinks is None else self.sinks.astype(np.float64).reshape(kv_heads, group, 1, 1)
+        out = np.empty((*q.shape[:3], len(case.rows), v.shape[-1]))
+        size = np.abs(v).max()
+        step = max(1, REFERENCE_SCORES // (batch * heads * keys))
+        for begin in range(0, len(case.rows), step):
+            rows = case.rows[begin : begin + step]
+            firsts, ends = case.interval(rows)
+            columns = np.arange(firsts.min(), ends.max())
+            here = slice(columns[0], columns[-1] + 1)
+            scores = self.scores(q[..., rows, :], k[..., here, :], rows, columns)
+            seen = case.seen(rows, columns)
+            if self.mask is not None:
+                seen = seen & self.by_group(self.mask, rows, here)
+            weights = definition.weights(case.normalizer, scores, seen, sinks)
+            if self.kept is not None:
+                weights *= self.kept[..., rows, here].reshape(weights.shape) / (1 - case.dropout)
+            out[..., begin : begin + len(rows), :] = weights @ v[..., here, :]
+            if case.normalizer in ("mean", "sum", "sigmoid"):  # those of the others sum to at most 1
+                size = max(size, (np.abs(weights) @ np.abs(v[..., here, :])).max())
+        return out.reshape(batch, heads, len(case.rows), v.shape[-1]), float(size)
+
+    def error(self, result: np.ndarray, cache: int) -> float:
+        """Largest error of a result, in units of the bound: at most 1 where it is right, NaN where it has one."""
+        if cache not in self.truths:
+            self.truths[cache] = self.reference(cache)
+        truth, size = self.truths[cache]
+        if result.shape != (*self.case.q[:3], self.case.v[3]) or result.dtype != self.q.dtype:
+            return math.inf
+        return float(np.abs(result[:, :, self.case.rows] - truth).max() / (self.case.bound * size))

@@ -197,6 +197,19 @@ TEST(refused, are_results_that_share_memory_with_masks_or_each_other) {
   });
 }
 
+TEST(refused, are_results_that_share_memory_with_integers_per_batch) {
+  static tensor<std::int64_t> memory({100}, 1);
+  const tensor_view<const std::int64_t> integers(memory.data() + 3, {2});
+  const auto on_them = [](call& c) {
+    c.how.causal = true, c.how.query_offset = 0;
+    c.results.out = tensor_view<float>(reinterpret_cast<float*>(memory.data()), {2, 4, 3, 6});
+  };
+  expect_refusal("out", {"key_lengths"}, [&](call& c) { on_them(c), c.how.key_lengths = integers; });
+  expect_refusal("out", {"query_offset"}, [&](call& c) { on_them(c), c.how.query_offset = integers; });
+  expect_refusal("out", {"prefix"}, [&](call& c) { on_them(c), c.how.prefix = integers; });
+  EXPECT_EQ(memory(50), 1) << "nothing is written";
+}
+
 TEST(refused, are_results_whose_elements_share_a_place) {
   expect_refusal("out", {"place"}, [](call& c) { c.results.out.strides[0] = 0; });
   expect_refusal("out", {"place"}, [](call& c) { c.results.out.strides[2] = 5; });

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/compute.hpp"
+#include "support/varlen.hpp"
 
 namespace attend::test {
 namespace {
@@ -103,6 +103,37 @@ TEST(an_executor_of_the_caller, gives_the_same_bits) {
   }
 }
 
+/// Sequences of both kernels, one of them with its keys split.
+packed<float> packed_items() {
+  sequence_lengths lengths = {{0, 3}, {120, 120}, {1, 9000}, {4, 0}, {60, 3000}};
+  for (std::int64_t s = 0; s < 40; ++s) lengths.emplace_back(1 + s % 5, 1 + s % 29);
+  return make_packed<float>(lengths, {.H = 4, .Hk = 2, .E = 32, .Ev = 32});
+}
+
+TEST(an_executor_of_the_caller, gives_the_same_bits_with_masks_scores_and_packed_sequences) {
+  backwards mine;
+  fresh_threads threads;
+  for (sizes n : {many_items, split_items}) {
+    n.S = std::min<std::int64_t>(n.S, 3000);
+    const auto x = make_inputs<float>(n);
+    const score_arrays<float> arrays(n);
+    const auto mask = coins({n.B, 1, n.L, n.S}, 3, 0.7);
+    for (auto [name, how] : arrays.calls()) {
+      how.mask = mask, how.threads = 1;
+      const auto want = compute(x, how);
+      how.threads = 5;
+      for (executor* each : {static_cast<executor*>(&mine), static_cast<executor*>(&threads)}) {
+        how.executor = each;
+        EXPECT_TRUE(same_bits(compute(x, how), want)) << name << ", " << n.to_string();
+      }
+    }
+  }
+  const auto x = packed_items();
+  const auto want = compute(x, {.causal = true, .threads = 1});
+  EXPECT_TRUE(same_bits(compute(x, {.causal = true, .threads = 4, .executor = &mine}), want));
+  EXPECT_TRUE(same_bits(compute(x, {.causal = true, .threads = 5, .executor = &threads}), want));
+}
+
 TEST(an_executor_of_the_caller, is_kept_by_a_plan) {
   const auto x = make_inputs<float>(many_items);
   const auto want = compute(x);
@@ -160,6 +191,27 @@ TEST(calls, may_come_from_many_threads_with_different_options) {
     callers.emplace_back([&] {
       for (int round = 0; round < (quick() ? 2 : 6); ++round)
         if (!same_bits(compute(one.x, one.how), one.want)) ++wrong;
+    });
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(calls, of_packed_sequences_may_come_from_many_threads) {
+  const auto x = packed_items();
+  const auto of_q = random_ids({x.queries()}, 3, -1, 1), of_k = random_ids({x.keys()}, 4, -1, 1);
+  const std::vector<options> ways = {{},
+                                     {.causal = true},
+                                     {.query_segments = of_q, .key_segments = of_k},
+                                     {.alibi = true, .threads = 7},
+                                     {.dropout = {.p = 0.5, .seed = 3}, .threads = 1}};
+  std::vector<computed<float>> wanted;
+  for (const options& how : ways) wanted.push_back(compute(x, how));
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> callers;
+  for (std::size_t way = 0; way < ways.size(); ++way)
+    callers.emplace_back([&, way] {
+      for (int round = 0; round < (quick() ? 2 : 4); ++round)
+        if (!same_bits(compute(x, ways[way]), wanted[way])) ++wrong;
     });
   for (auto& caller : callers) caller.join();
   EXPECT_EQ(wrong, 0);
@@ -223,6 +275,18 @@ TEST(an_interrupt, stops_the_call_and_nothing_after_it) {
     EXPECT_THROW(compute(x, {.executor = &slow, .interrupt = {&asked::stop, &question}}), interrupted) << until;
     EXPECT_EQ(question.times, until + 1) << "not asked again once it said yes";
     EXPECT_EQ(question.elsewhere, 0);
+    EXPECT_TRUE(same_bits(compute(x), want));
+  }
+}
+
+TEST(an_interrupt, stops_packed_sequences) {
+  const auto x = packed_items();
+  const auto want = compute(x);
+  paced slow;
+  for (const int until : {0, 3}) {
+    asked question{.until = until};
+    EXPECT_THROW(compute(x, {.executor = &slow, .interrupt = {&asked::stop, &question}}), interrupted) << until;
+    EXPECT_EQ(question.times, until + 1) << "not asked again once it said yes";
     EXPECT_TRUE(same_bits(compute(x), want));
   }
 }

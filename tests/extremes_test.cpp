@@ -8,6 +8,7 @@
 
 #include "kernels/mask_intervals.hpp"
 #include "route.hpp"
+#include "tables.hpp"
 #include "support/compute.hpp"
 #include "validate.hpp"
 
@@ -90,12 +91,14 @@ TEST(a_plan, counts_the_tiles_that_kernels_see) {
   for (const options& how : calls) {
     const array_view q(nullptr, dtype::f32, shapes.q, {0, 0, 0, 0}), k(nullptr, dtype::f32, shapes.k, {0, 0, 0, 0});
     const detail::problem p = detail::validate(q, k, k, {}, how, detail::inputs::shapes);
-    const detail::route r = detail::choose_route(p);
-    const std::int64_t tile = r.choice.entry->tile_keys;
+    const detail::route r(p);
+    const detail::part& work = *r.begin();
+    const detail::mask_tables tables(p, r, [](auto, const auto&) { FAIL() << "there is no mask to look at"; });
+    const std::int64_t tile = work.choice.entry->tile_keys;
     std::int64_t skipped = 0, full = 0, partial = 0;
-    for (std::int64_t block = 0; block < r.blocks; ++block) {
+    for (std::int64_t block = 0; block < work.blocks; ++block) {
       detail::lane_map lanes;
-      detail::fill_intervals(p, detail::place_of(p, r, block), lanes);
+      detail::fill_masks(p, tables, detail::place_of(p, work, block), lanes);
       const detail::lane_bounds bounds = detail::bounds_of(lanes);
       for (std::int64_t first = 0; first < p.keys; first += tile) {
         const std::int64_t last = std::min(first + tile, detail::last_key(bounds));

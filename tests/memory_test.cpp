@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "support/allocations.hpp"
-#include "support/compute.hpp"
+#include "support/varlen.hpp"
 
 namespace attend::test {
 namespace {
@@ -54,18 +54,69 @@ TEST(a_second_equal_call, allocates_nothing) {
   }
 }
 
+/// How often a call allocates once all have their scratch.
+template <class Call>
+std::int64_t allocations_of_a_later(const Call& call) {
+  std::int64_t allocated = -1;
+  for (int round = 0; round < 1000 && allocated != 0; ++round) allocated = counted(call).count;
+  return allocated;
+}
+
+TEST(a_second_equal_call, allocates_nothing_with_any_option_of_scores) {
+  ATTEND_SKIP_UNLESS_COUNTED();
+  for (const sizes& n : {sizes{.B = 2, .H = 4, .Hk = 2, .L = 2, .S = 3000, .E = 16, .Ev = 8},
+                         sizes{.B = 2, .H = 2, .Hk = 2, .L = 150, .S = 300, .E = 16, .Ev = 16}}) {
+    const auto x = make_inputs<float>(n);
+    const score_arrays<float> arrays(n);
+    const auto mask = coins({n.B, 1, n.L, n.S}, 3, 0.9);
+    tensor<float> out({n.B, n.H, n.L, n.Ev}), lse({n.B, n.H, n.L}), weights({n.B, n.H, n.L, n.S}), scores(weights.shape());
+    for (auto [name, how] : arrays.calls()) {
+      for (const int threads : {1, 2}) {
+        how.threads = threads, how.mask = mask;
+        EXPECT_EQ(allocations_of_a_later([&] {
+                    attention(x.q, x.k, x.v, outputs{.out = out, .lse = lse, .weights = weights, .scores = scores}, how);
+                  }),
+                  0)
+            << name << ", " << n.to_string() << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(a_second_equal_call, allocates_nothing_for_packed_sequences) {
+  ATTEND_SKIP_UNLESS_COUNTED();
+  const auto x =
+      make_packed<float>({{0, 3}, {70, 70}, {1, 2000}, {4, 0}, {9, 9}, {130, 1700}}, {.H = 4, .Hk = 2, .E = 8, .Ev = 8});
+  const auto of_q = random_ids({x.queries()}, 3, -1, 1), of_k = random_ids({x.keys()}, 4, -1, 1);
+  tensor<float> out({x.queries(), 4, 8}), lse({x.queries(), 4});
+  for (const int threads : {1, 2}) {
+    const options how{.causal = true, .query_segments = of_q, .key_segments = of_k, .alibi = true, .threads = threads};
+    EXPECT_EQ(
+        allocations_of_a_later([&] { attention_varlen(x.q, x.k, x.v, x.at_q, x.at_k, outputs{.out = out, .lse = lse}, how); }),
+        0)
+        << threads << " threads";
+  }
+}
+
 TEST(a_call, allocates_nothing_that_grows_with_queries_times_keys) {
   ATTEND_SKIP_UNLESS_COUNTED();
-  const auto bytes_of = [](std::int64_t length) {
+  const auto bytes_of = [](std::int64_t length, const extents& mask_shape) {
     const sizes n{.B = 1, .H = 2, .Hk = 2, .L = length, .S = length, .E = 16, .Ev = 16};
     const auto x = make_inputs<float>(n);
-    const auto mask = coins({1, n.S}, 3, 0.9);
+    const auto mask = coins(mask_shape, 3, 0.9);
+    const auto ids = random_ids({length}, 4, 0, 9);
     tensor<float> out({n.B, n.H, n.L, n.Ev}), lse({n.B, n.H, n.L});
-    return counted([&] { attention(x.q, x.k, x.v, outputs{.out = out, .lse = lse}, {.mask = mask, .threads = 2}); }).bytes;
+    return counted([&] {
+             attention(x.q, x.k, x.v, outputs{.out = out, .lse = lse},
+                       {.query_segments = ids, .key_segments = ids, .mask = mask, .alibi = true, .threads = 2});
+           })
+        .bytes;
   };
-  bytes_of(64);
-  for (const std::int64_t length : {512, 1024, 2048, 4096})
-    EXPECT_LT(bytes_of(length), 2 << 20) << length << " queries and keys";
+  for (const std::int64_t length : {64, 512, 1024, 2048, 4096}) {
+    for (const extents& shape : {extents{1, length}, extents{length, 1}, extents{length, length}, extents{2, length, length},
+                                 extents{1, 1, 1, length}, extents{1, 2, 1, 1}, extents{}})
+      EXPECT_LT(bytes_of(length, shape), 2 << 20) << length << " queries and keys, mask " << shape.to_string();
+  }
 }
 
 /// A line of /proc/self/status in bytes.

@@ -4,6 +4,8 @@
 #include <sstream>
 
 #include "support/form.hpp"
+#include "support/score.hpp"
+#include "support/varlen.hpp"
 
 namespace attend::test {
 namespace {
@@ -45,7 +47,7 @@ bool is_refused(const sizes& n, const options& how) {
 }
 
 TYPED_TEST(random_problems, are_those_of_the_reference) {
-  const std::uint64_t count = quick() ? 60 : 500;
+  const std::uint64_t count = quick() ? 60 : 300;
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
     random_source draw(seed);
     sizes n;
@@ -115,11 +117,34 @@ TYPED_TEST(random_problems, are_those_of_the_reference) {
     for (TypeParam& value : table)
       if (form.coin(0.02)) value = static_cast<TypeParam>(-infinity);
     strided<TypeParam> placed_table(table, any_strides(table.shape(), form));
-    if (form.coin(0.4)) {
-      how.relative = placed_table.view();
-      if (!how.query_offset.given()) how.query_offset = offset;
+    if (form.coin(0.4)) how.relative = placed_table.view();
+    random_source score(seed + 9000);
+    const auto of_q = random_ids(score.coin() ? extents{n.L} : extents{n.B, n.L}, seed + 9001, -1, score.between(0, 4));
+    const auto of_k = score.coin(0.4)   ? documents(n.S, {score.between(0, n.S), score.between(0, n.S)})
+                      : score.coin(0.5) ? random_ids({n.S}, seed + 9002, -1, 3)
+                                        : random_ids({n.B, n.S}, seed + 9002, 0, 2);
+    strided<std::int64_t> placed_q(of_q, any_strides(of_q.shape(), score)), placed_k(of_k, any_strides(of_k.shape(), score));
+    if (score.coin(0.3)) how.query_segments = placed_q.view(), how.key_segments = placed_k.view();
+    if (score.coin(0.3)) how.softcap = std::exp(2 * score.normal());
+    const auto slopes = normal<TypeParam>({n.H}, seed + 9003, 0.2), sinks = normal<TypeParam>({n.H}, seed + 9004, 3);
+    strided<TypeParam> placed_sinks(sinks, {score.one_of<std::int64_t>({1, 2, -1})});
+    if (score.coin(0.3)) how.alibi = score.coin() ? alibi_slopes(true) : alibi_slopes(slopes);
+    if (score.coin(0.3) && how.normalizer == normalizer::softmax) how.sinks = placed_sinks.view();
+    if (score.coin(0.25)) how.dropout = {.p = score.one_of({0.1, 0.5, 0.9}), .seed = score.bits()};
+    auto row = normal<TypeParam>(any_broadcast(n, score), seed + 9005, 2);
+    for (TypeParam& value : row)
+      if (score.coin(0.05)) value = static_cast<TypeParam>(-infinity);
+    for (auto steps = score.coin(0.6) ? 0 : score.between(1, 4); steps > 0; --steps) {
+      switch (score.between(0, how.alibi ? 1 : 2)) {
+        case 0: how.score.push_back(soft_cap(std::exp(2 * score.normal()))); break;
+        case 1: how.score.push_back(attend::bias(row)); break;
+        default: how.score.push_back(alibi(slopes)), steps = 1;
+      }
     }
-    what << ", " << form_of(how) << ", grid " << how.grid.rows << " x " << how.grid.columns << ", neighborhood "
+    if (!how.query_offset.given()) how.query_offset = offset;
+    what << ", " << form_of(how) << ", segments " << bool(how.query_segments) << ", soft cap " << how.softcap.value_or(0)
+         << ", ALiBi " << bool(how.alibi) << ", sinks " << bool(how.sinks) << ", dropout " << how.dropout.p << ", list of "
+         << how.score.size() << ", grid " << how.grid.rows << " x " << how.grid.columns << ", neighborhood "
          << bool(how.neighborhood) << ", relative " << bool(how.relative) << ", causal " << how.causal << ", window "
          << bool(how.window) << ", mask " << bool(how.mask) << ", bias " << bool(how.bias) << ", lengths "
          << how.key_lengths.given();
@@ -137,6 +162,59 @@ TYPED_TEST(random_problems, are_those_of_the_reference) {
     attention(q.view(), k.view(), v.view(), outputs{.out = out.view()}, how);
     EXPECT_TRUE(same_bits(out.values(), all.out)) << what.str();
     EXPECT_TRUE(out.gaps_are_intact()) << what.str();
+    if (how.dropout.p == 0) {
+      const score_stage stage = score.one_of({score_stage::scaled, score_stage::capped, score_stage::biased});
+      EXPECT_TRUE(scores_right<TypeParam>(q.view(), k.view(), v.view(), how, stage)) << what.str();
+    }
+    if (testing::Test::HasFailure()) return;  // one failing seed says enough
+  }
+}
+
+TYPED_TEST(random_problems, of_packed_sequences_are_those_of_the_reference) {
+  const std::uint64_t count = quick() ? 25 : 120;
+  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+    random_source draw(seed);
+    sizes n;
+    n.Hk = draw.between(1, 3);
+    n.H = n.Hk * draw.one_of<std::int64_t>({1, 1, 2, 3, 7});
+    n.E = draw.one_of<std::int64_t>({0, 1, 3, 8, 17, 32});
+    n.Ev = draw.one_of<std::int64_t>({1, 2, 5, 16, 33});
+    sequence_lengths lengths;
+    for (auto sequences = draw.between(0, 12); sequences > 0; --sequences)
+      lengths.emplace_back(draw.one_of<std::int64_t>({0, 1, 1, 2, 3, 8, 17, 33, 65}),
+                           draw.one_of<std::int64_t>({0, 1, 5, 16, 31, 95, 97, 150, 260}));
+    if (draw.coin(0.2)) lengths.emplace_back(draw.between(1, 20), draw.between(1000, 2500));
+    const auto x = make_packed<TypeParam>(lengths, n, seed);
+    tensor<std::int64_t> offset({x.count()}), prefix({x.count()}), keys({x.count()});
+    for (std::int64_t s = 0; s < x.count(); ++s) {
+      const auto [L, S] = lengths[std::size_t(s)];
+      offset(s) = draw.between(-L - 3, S + 3), prefix(s) = draw.between(0, S / 3 + 2), keys(s) = draw.between(0, S);
+    }
+    options how{.causal = draw.coin(0.5)};
+    if (draw.coin(0.3)) how.window = {draw.between(0, 100), draw.between(0, 20)};
+    if (draw.coin(0.3)) how.query_offset = draw.coin() ? query_position(offset) : query_position(upper_left);
+    if ((how.causal || how.window) && draw.coin(0.3)) how.prefix = prefix;
+    if (draw.coin(0.3)) how.key_lengths = keys;
+    const auto of_q = random_ids({x.queries()}, seed + 1, -1, 2), of_k = random_ids({x.keys()}, seed + 2, -1, 2);
+    if (draw.coin(0.3)) how.query_segments = of_q, how.key_segments = of_k;
+    const auto w = normal<TypeParam>({n.E}, seed + 3), slopes = normal<TypeParam>({n.H}, seed + 4, 0.2),
+               sinks = normal<TypeParam>({n.H}, seed + 5, 2), table = normal<TypeParam>({n.H, 21}, seed + 6);
+    if (draw.coin(0.4)) {
+      const auto all = every_form(w);
+      const options& one = all[std::size_t(draw.between(0, std::int64_t(all.size()) - 1))];
+      how.compatibility = one.compatibility, how.normalizer = one.normalizer;
+    }
+    if (draw.coin(0.3)) how.softcap = 2;
+    if (draw.coin(0.3)) how.alibi = draw.coin() ? alibi_slopes(true) : alibi_slopes(slopes);
+    if (draw.coin(0.3)) how.relative = table;
+    if (draw.coin(0.3) && how.normalizer == normalizer::softmax) how.sinks = sinks;
+    if (draw.coin(0.2)) how.dropout = {.p = 0.4, .seed = draw.bits()};
+    how.reproducible = draw.coin(0.3);
+    how.threads = int(draw.between(0, 4));
+    EXPECT_TRUE(right(x, how)) << "seed " << seed << ": " << n.to_string() << ", " << x.count() << " sequences, "
+                               << form_of(how) << ", causal " << how.causal << ", segments " << bool(how.query_segments)
+                               << ", ALiBi " << bool(how.alibi) << ", sinks " << bool(how.sinks) << ", dropout "
+                               << how.dropout.p;
     if (testing::Test::HasFailure()) return;  // one failing seed says enough
   }
 }

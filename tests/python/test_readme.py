@@ -24,7 +24,7 @@ def test_readme_has_a_python_example():
 def test_readmes_python_example_runs(number, request, tmp_path, monkeypatch):
     block = BLOCKS[number]
     if re.search(r"^\s*(import|from) torch\b", block, re.MULTILINE) and not request.config.getoption("--peers"):
-        pytest.skip("needs PyTorch; run with --peers")
+        pytest.skip("needs other systems; run with --peers")
     monkeypatch.chdir(tmp_path)  # what an example writes is not left in the tree
     if (ROOT / "examples").exists():
         os.symlink(ROOT / "examples", tmp_path / "examples")

@@ -12,10 +12,16 @@ namespace attend::test {
 
 using vector = std::vector<double>;
 
-/// Of a pair (batch, query head, query, key). A relative table is part of the bias here, a neighbourhood of what is allowed.
+/// Of a pair (batch, query head, query, key). A relative table is part of the bias here, a neighbourhood of what is allowed; other
+/// score functions than a bias are `score`, of the scaled score and the pair.
 struct pair_rules {
   std::function<bool(std::int64_t, std::int64_t, std::int64_t, std::int64_t)> allowed = [](auto...) { return true; };
   std::function<double(std::int64_t, std::int64_t, std::int64_t, std::int64_t)> bias = [](auto...) { return 0.0; };
+  std::function<double(double, std::int64_t, std::int64_t, std::int64_t, std::int64_t)> score = [](double s, auto...) {
+    return s;
+  };
+  std::function<double(std::int64_t)> sink = [](auto) { return -infinity; };  // of a head
+  std::function<double(std::int64_t, std::int64_t, std::int64_t, std::int64_t)> kept = [](auto...) { return 1.0; };
   double scale = 1;
   std::function<double(const vector& q, const vector& k)> compatibility = [](const vector& q, const vector& k) {
     double dot = 0;
@@ -25,10 +31,10 @@ struct pair_rules {
   attend::normalizer normalizer = attend::normalizer::softmax;
 };
 
-/// The weights of scores that are all finite and all allowed; of softmax, also the logarithm of its sum.
-inline vector weights_by_definition(normalizer kind, const vector& scores, double* lse = nullptr) {
+/// The weights of scores that are all finite and all allowed; of softmax, with a sink and also the logarithm of the sum.
+inline vector weights_by_definition(normalizer kind, const vector& scores, double* lse = nullptr, double sink = -infinity) {
   vector w;
-  double share = 0, top = -infinity;
+  double share = 0, top = sink;
   for (const double s : scores) top = std::max(top, s);
   for (const double s : scores) {
     w.push_back(kind == normalizer::softmax   ? std::exp(s - top)
@@ -37,6 +43,7 @@ inline vector weights_by_definition(normalizer kind, const vector& scores, doubl
                                               : s);
     share += std::abs(w.back());
   }
+  if (sink > -infinity) share += std::exp(sink - top);
   if (lse) *lse = top + std::log(share);
   if (kind == normalizer::sum || kind == normalizer::sigmoid || share == 0) return w;
   for (double& one : w) one /= kind == normalizer::mean ? static_cast<double>(scores.size()) : share;
@@ -61,13 +68,14 @@ reference::result by_definition(const inputs<T>& x, const pair_rules& rules) {
       for (std::int64_t d = 0; d < E; ++d)
         query.push_back(double(x.q(b, h, i, d))), key.push_back(double(x.k(b, h / group, j, d)));
       keys.push_back(j);
-      scores.push_back(rules.scale * rules.compatibility(query, key) + rules.bias(b, h, i, j));
+      scores.push_back(rules.score(rules.scale * rules.compatibility(query, key), b, h, i, j) + rules.bias(b, h, i, j));
     }
+    if (softmax) y.lse(b, h, i) = rules.sink(h);
     if (keys.empty()) return;
-    const vector w = weights_by_definition(rules.normalizer, scores, softmax ? &y.lse(b, h, i) : nullptr);
+    const vector w = weights_by_definition(rules.normalizer, scores, softmax ? &y.lse(b, h, i) : nullptr, rules.sink(h));
     for (std::size_t n = 0; n < keys.size(); ++n) {
-      y.weights(b, h, i, keys[n]) = w[n];
-      for (std::int64_t c = 0; c < Ev; ++c) y.out(b, h, i, c) += w[n] * double(x.v(b, h / group, keys[n], c));
+      const double weight = y.weights(b, h, i, keys[n]) = w[n] * rules.kept(b, h, i, keys[n]);
+      for (std::int64_t c = 0; c < Ev; ++c) y.out(b, h, i, c) += weight * double(x.v(b, h / group, keys[n], c));
     }
   });
   return y;

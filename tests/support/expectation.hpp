@@ -49,8 +49,9 @@ tensor<double> weight_bounds(const detail::problem& p) {
     for (std::size_t n = 0; n < keys.size(); ++n) {
       const auto [value, slope] = numerators[n];
       const double weight = sum == 0 ? 0 : value / sum, moved = sum == 0 ? 0 : (slope + (shares ? weight * slopes : 0)) / sum;
-      double& bound = bounds(at[0], at[1], at[2], keys[n].j) = relative_bound<T> * std::max(1.0, weight);
-      const double inevitable = 2 * static_cast<double>(std::numeric_limits<T>::epsilon()) * size * moved;
+      const double kept = std::max(1.0, keys[n].kept);
+      double& bound = bounds(at[0], at[1], at[2], keys[n].j) = kept * relative_bound<T> * std::max(1.0, weight);
+      const double inevitable = 2 * static_cast<double>(std::numeric_limits<T>::epsilon()) * size * moved * keys[n].kept;
       if (std::isfinite(inevitable)) bound += inevitable;
     }
   });
@@ -61,7 +62,9 @@ tensor<double> weight_bounds(const detail::problem& p) {
 class expectation {
  public:
   expectation(const array_view& q, const array_view& k, const array_view& v, const options& how, bool weights)
-      : truth_(reference::attention(q, k, v, how, weights)), bound_(reference::error_bound(q, k, v, how, truth_)) {
+      : truth_(reference::attention(q, k, v, how, weights)),
+        bound_(reference::error_bound(q, k, v, how, truth_)),
+        kept_(how.dropout.p < 1 ? 1 / (1 - how.dropout.p) : 1) {
     if (!weights || how.normalizer == normalizer::softmax) return;
     const detail::problem p = detail::validate(q, k, v, {}, how);
     weight_bound_ = p.type == dtype::f32 ? weight_bounds<float>(p) : weight_bounds<double>(p);
@@ -76,9 +79,9 @@ class expectation {
     if (truth_.lse.shape().rank() > 0)
       if (auto right = lse_near(got.lse, truth_.lse); !right) return right << " (lse)";
     if (truth_.weights.shape().rank() == 0) return testing::AssertionSuccess();
-    // Under softmax a weight moves with the rounding of its own score, as lse does.
+    // Under softmax a weight moves with the rounding of its own score, as lse does, and dropout makes both larger.
     const bool softmax = truth_.lse.shape().rank() > 0;
-    const double common = softmax ? relative_bound<T> * (2 + 4 * largest(truth_.lse)) : 0;
+    const double common = softmax ? kept_ * relative_bound<T> * (2 + 4 * largest(truth_.lse)) : 0;
     const auto weight_bound = [&](std::int64_t i) { return softmax ? common : weight_bound_.data()[i]; };
     if (auto right = near(got.weights, truth_.weights, weight_bound); !right) return right << " (weights)";
     return testing::AssertionSuccess();
@@ -87,6 +90,7 @@ class expectation {
  private:
   reference::result truth_;
   tensor<double> bound_, weight_bound_;
+  double kept_;  // what dropout multiplies weights by
 };
 
 /// All results of the call are those of the reference, within the error that the contract allows.

@@ -1,6 +1,7 @@
 // The oracle: the definition in float64, one row of scores at a time, no tiles, no shortcuts. Read `evaluate` first.
 //
-// It shares the checks with the library, and nothing else: which keys a query may see is decided key by key (reference_row.hpp).
+// It shares the checks, the paper's slopes of ALiBi and the random words of dropout with the library (tests hold these two to
+// what is known of them), and nothing else: which keys a query may see is decided key by key (reference_row.hpp).
 #include "attend/reference.hpp"
 
 #include <algorithm>

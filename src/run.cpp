@@ -197,9 +197,10 @@ class runner {
     double shrink = 1;
     if (p_.sinks) {
       const double sink = number_at(p_.sinks, head * p_.sinks.head);
+      if (maximum == -infinity) return {0, sink};                                    // a row without keys
       const double larger = std::isnan(maximum) || maximum > sink ? maximum : sink;  // NaN of either stays
       if (larger > -infinity || std::isnan(larger)) {
-        shrink = maximum == -infinity ? 0 : std::exp(maximum - larger);
+        shrink = std::exp(maximum - larger);
         denominator = denominator * shrink + std::exp(sink - larger);
         maximum = larger;
       }

@@ -1,4 +1,4 @@
-// Tiles that a boolean mask or segments empty or fill: the plan counts them as one counts pairs, and results do not know of them.
+// Tiles that a boolean mask or segments empty or fill: plans count them as one counts pairs, and results do not know of them.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -112,6 +112,18 @@ TEST(a_plan, counts_tiles_of_documents_as_pairs_say) {
   }
 }
 
+TEST(a_plan, counts_tiles_of_documents_of_each_batch) {
+  const sizes n = problems[1];
+  tensor<std::int64_t> of_q({n.B, n.L}), of_k({n.B, n.S});
+  for (std::int64_t b = 0; b < n.B; ++b) {
+    for (std::int64_t i = 0; i < n.L; ++i) of_q(b, i) = i >= (b + 1) * 50;
+    for (std::int64_t j = 0; j < n.S; ++j) of_k(b, j) = j >= (b + 1) * 150;
+  }
+  expect_counts(
+      n, {.query_segments = of_q, .key_segments = of_k}, [](auto...) { return true; },
+      [&](auto b, auto, auto i, auto j) { return of_q(b, i) == of_k(b, j); }, "documents of each batch");
+}
+
 TEST(a_plan, of_a_mask_names_the_work_that_is_left) {
   const sizes n{.B = 1, .H = 1, .Hk = 1, .L = 512, .S = 3072, .E = 8, .Ev = 8};
   tensor<bool> mask({n.L, n.S});
@@ -191,6 +203,18 @@ TYPED_TEST(mask_tiles, are_those_of_their_batch_whatever_axes_a_mask_moves_along
       EXPECT_TRUE(as_reference(compute<TypeParam>(q, k, v, how, true), q, k, v, how)) << shape.to_string();
     }
   }
+}
+
+TYPED_TEST(mask_tiles, are_those_of_their_heads_where_a_group_is_larger_than_a_block) {
+  const sizes n{.B = 1, .H = 71, .Hk = 1, .L = 3, .S = 400, .E = 2, .Ev = 2};
+  const auto x = make_inputs<TypeParam>(n);
+  tensor<bool> mask({n.H, 1, n.S});
+  for (std::int64_t h = 0; h < n.H; ++h)  // of later heads, other tiles are empty
+    for (std::int64_t j = 0; j < n.S; ++j) mask(h, 0, j) = h < 64 ? j < 200 : j >= 190;
+  EXPECT_TRUE(right(x, {.mask = mask}, true));
+  expect_counts(
+      n, {.mask = mask}, [&](auto, auto h, auto, auto j) { return mask(h, 0, j); }, [](auto...) { return true; },
+      "a mask of heads");
 }
 
 TYPED_TEST(mask_tiles, may_be_any_bytes_that_are_not_zero) {

@@ -47,7 +47,7 @@ bool is_refused(const sizes& n, const options& how) {
 }
 
 TYPED_TEST(random_problems, are_those_of_the_reference) {
-  const std::uint64_t count = quick() ? 60 : 300;
+  const std::uint64_t count = quick() ? 60 : 220;
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
     random_source draw(seed);
     sizes n;
@@ -171,7 +171,7 @@ TYPED_TEST(random_problems, are_those_of_the_reference) {
 }
 
 TYPED_TEST(random_problems, of_packed_sequences_are_those_of_the_reference) {
-  const std::uint64_t count = quick() ? 25 : 120;
+  const std::uint64_t count = quick() ? 25 : 90;
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
     random_source draw(seed);
     sizes n;

@@ -1,4 +1,4 @@
-// The oracle on segments, score functions, sinks, dropout and packed sequences: numbers worked out by hand, and a second definition.
+// The oracle on segments, score functions, sinks, dropout and packed sequences: worked out by hand, and a second definition.
 #include <gtest/gtest.h>
 
 #include <cmath>

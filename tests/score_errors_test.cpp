@@ -1,4 +1,4 @@
-// What is refused of segments, score functions, sinks, dropout and scores: the argument, what was expected, what came; nothing written.
+// What is refused of segments, score functions, sinks, dropout and scores: who, what was expected, what came; nothing written.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What happens to a score: soft caps, biases and ALiBi in any order, against the reference; and the scores themselves at each stage.
+// What happens to a score: soft caps, biases and ALiBi in any order, against the reference; and the scores at each stage.
 #include <gtest/gtest.h>
 
 #include <cmath>

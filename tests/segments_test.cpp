@@ -1,4 +1,4 @@
-// Segments: a pair is allowed where both ids are equal and not negative; alone, with everything else that excludes, and in every form.
+// Segments: a pair is allowed where both ids are equal and not negative; alone, with all else that excludes, in every form.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -95,6 +95,25 @@ TYPED_TEST(segments, intersect_with_whatever_else_excludes) {
         how.causal = true, how.window = {90, {}}, how.prefix = arrays.prefix, how.key_lengths = arrays.lengths;
         how.mask = mask, how.bias = arrays.row;
       });
+    }
+  }
+}
+
+TYPED_TEST(segments, that_begin_within_the_prefix_are_right_where_the_window_is_apart_from_it) {
+  for (const std::int64_t L : {2, 70}) {
+    const auto x = make_inputs<TypeParam>({.B = 1, .H = 2, .Hk = 1, .L = L, .S = 600, .E = 4, .Ev = 5});
+    const tensor<std::int64_t> of_q({L}, 1);
+    for (const std::int64_t start : {1, 96, 130, 299, 300, 301}) {
+      const auto of_k = documents(600, {start});
+      for (const std::int64_t prefix : {97, 300, 520})
+        expect_right(x,
+                     {.causal = true,
+                      .window = {30, {}},
+                      .query_offset = lower_right,
+                      .prefix = prefix,
+                      .query_segments = of_q,
+                      .key_segments = of_k},
+                     "start " + std::to_string(start) + ", prefix " + std::to_string(prefix));
     }
   }
 }

@@ -1,4 +1,4 @@
-// Sinks: one logit per query head in the denominator and the LSE, counted once however many tiles, chunks and threads there are.
+// Sinks: one logit per query head in the denominator and the LSE, counted once however many tiles, chunks and threads.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -30,19 +30,19 @@ result attention_varlen(const array_view& q, const array_view& k, const array_vi
 ///     bound * max(max|v|, sum_j |w_j v_j|)     bound = 2e-6 for float32, 1e-12 for float64
 ///     2 eps * M * sum_j |dy/ds_j|              what rounding scores of this size makes inevitable
 ///
-/// eps is that of the inputs' type, the sums run over the keys that the row sees, w_j are the weights after dropout, and M is the
-/// row's largest size of a score, or that of its sink if it is larger: |scale| * (the magnitudes of the terms of f, added up) + the
-/// magnitudes of what biases, the table of offsets and ALiBi add. A soft cap, whose slope is at most 1, changes no size. The terms
-/// are q_d k_d (dot), the same of the vectors scaled to length 1 (cosine), (q_d - k_d)^2 / (2 sigma^2) (gaussian), |q_d - k_d|
-/// (l1), w_d tanh(q_d + k_d) (additive); `none` has no term. With T the sum that relu2 and abs divide by (where it is 0, so are
-/// all weights and the bound's second part stands for T = 1) and N the number of keys,
+/// eps is that of the inputs' type, the sums run over the keys that the row sees, w_j are the weights after dropout, and M is
+/// the row's largest size of a score, or that of its sink if it is larger: |scale| * (the magnitudes of the terms of f, added
+/// up) + the magnitudes of what biases, the table and ALiBi add. A soft cap, whose slope is at most 1, changes no size.
+/// The terms are q_d k_d (dot), the same of the vectors scaled to length 1 (cosine), (q_d - k_d)^2 / (2 sigma^2) (gaussian),
+/// |q_d - k_d| (l1), w_d tanh(q_d + k_d) (additive); `none` has no term. With T the sum that relu2 and abs divide by (where it
+/// is 0, so are all weights and the bound's second part stands for T = 1) and N the number of keys,
 ///
 ///     dy/ds_j = w_j (v_j - y)               softmax        w_j (1 - w_j) v_j            sigmoid
 ///               v_j / N                     mean           2 max(s_j, 0) (v_j - y) / T  relu2
 ///               v_j                         sum            (v_j - sign(s_j) y) / T      abs
 ///
-/// with the w_j before dropout and, for v_j, what dropout makes of it: 0, or v_j / (1 - p). A sink counts as a key whose value is
-/// 0. Where weights are dropped, `how` has to name the seed that `truth` was made with.
+/// with the w_j before dropout and, for v_j, what dropout makes of it: 0, or v_j / (1 - p). A sink counts as a key whose value
+/// is 0. Where weights are dropped, `how` has to name the seed that `truth` was made with.
 ///
 /// These are slopes: where T is no larger than its own rounding, relu2 and abs may jump from one key to another and no bound
 /// of this kind holds. An element that is infinite or NaN in `truth` is exact.

@@ -41,12 +41,13 @@ template <class S>
   return S::scale_by_power(S::fma(horner<S>(polynomial<typename S::T>::exp2, f), f, S::set(1)), whole);
 }
 
-/// A power of two by which numbers up to x, as large as they may be, come to lie below 2 (infinity stays what it is).
+/// A power of two by which numbers up to x, as large as they may be, come to lie below 4 (infinity stays what it is). It is a normal
+/// number, because results below these become 0.
 template <class S>
 [[gnu::always_inline]] static inline typename S::V inverse_power(typename S::V x) {
   using T = typename S::T;
   constexpr T smallest = sizeof(T) == sizeof(float) ? static_cast<T>(0x1p-126) : static_cast<T>(0x1p-1022);
-  constexpr T largest = sizeof(T) == sizeof(float) ? static_cast<T>(0x1p127) : static_cast<T>(0x1p1023);
+  constexpr T largest = sizeof(T) == sizeof(float) ? static_cast<T>(0x1p126) : static_cast<T>(0x1p1022);
   const typename S::V power = S::max(S::power_below(x), S::set(smallest));
   return S::set(1) / S::select(S::less(S::set(largest), power), S::set(largest), power);
 }

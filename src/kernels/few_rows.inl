@@ -204,8 +204,11 @@ struct few_rows {
     };
     switch (step.kind) {
       case score_kind::soft_cap: {
-        const T cap = static_cast<T>(step.cap);
-        for_each_score(scores, count, [&](V score, int) __attribute__((always_inline)) { return soft_capped<S>(score, cap); });
+        const soft_capping<S> capped(step.cap);
+        if (capped.large)
+          for_each_score(scores, count, [&](V score, int) __attribute__((always_inline)) { return capped.of_large(score); });
+        else
+          for_each_score(scores, count, [&](V score, int) __attribute__((always_inline)) { return capped(score); });
         break;
       }
       case score_kind::bias: {

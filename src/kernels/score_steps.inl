@@ -15,10 +15,33 @@ template <class S>
   return S::select(S::equal(bias, excluded), excluded, score);
 }
 
+/// cap * tanh(score / cap). Of large caps the quotient may lie below the type's normal numbers, where it would be lost: there small
+/// scores stay what they are, and others are computed with a power of two taken out.
 template <class S>
-[[gnu::always_inline]] static inline typename S::V soft_capped(typename S::V score, typename S::T cap) {
-  return S::set(cap) * tanh_of<S>(score, 1 / cap);
-}
+struct soft_capping {
+  using T = typename S::T;
+  using V = typename S::V;
+  static constexpr T power = static_cast<T>(0x1p-100), inverse_power = static_cast<T>(0x1p100);
+
+  bool large;
+  T cap, inverse, small;  // `small`: below it, tanh changes nothing that the type could hold
+
+  // 1/cap has to be finite, so that it leaves a score of 0 what it is.
+  static constexpr double most = sizeof(T) == sizeof(float) ? 0x1p120 : 0x1p1000;
+  static double cap_of(double c) { return c > 0x1p100 ? c * 0x1p-100 : c; }
+
+  explicit soft_capping(double c)
+      : large(c > 0x1p100),
+        cap(static_cast<T>(cap_of(c))),
+        inverse(static_cast<T>(most < 1 / cap_of(c) ? most : 1 / cap_of(c))),
+        small(static_cast<T>(c * (sizeof(T) == sizeof(float) ? 0x1p-14 : 0x1p-29))) {}
+
+  [[gnu::always_inline]] inline V operator()(V score) const { return S::set(cap) * tanh_of<S>(score, inverse); }
+  [[gnu::always_inline]] inline V of_large(V score) const {
+    const V capped = (*this)(score * S::set(power)) * S::set(inverse_power);
+    return S::select(S::less(S::abs(score), S::set(small)), score, capped);
+  }
+};
 
 /// score - slope * |position - key|, for the distance from the query's position to a tile's first key, and the key's number there.
 template <class S>

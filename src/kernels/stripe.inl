@@ -141,8 +141,11 @@ struct stripe : forward_block<S> {
   static void apply(const block_job& job, const scratch& s, const stripe_keys& keys, const score_step& step) {
     switch (step.kind) {
       case score_kind::soft_cap: {
-        const T cap = static_cast<T>(step.cap);
-        for_each_score(s, keys, [&](V score, int, int) __attribute__((always_inline)) { return soft_capped<S>(score, cap); });
+        const soft_capping<S> capped(step.cap);
+        if (capped.large)
+          for_each_score(s, keys, [&](V score, int, int) __attribute__((always_inline)) { return capped.of_large(score); });
+        else
+          for_each_score(s, keys, [&](V score, int, int) __attribute__((always_inline)) { return capped(score); });
         break;
       }
       case score_kind::bias:

@@ -12,8 +12,8 @@ namespace attend::test {
 
 using vector = std::vector<double>;
 
-/// Of a pair (batch, query head, query, key). A relative table is part of the bias here, a neighbourhood of what is allowed; other
-/// score functions than a bias are `score`, of the scaled score and the pair.
+/// Of a pair (batch, query head, query, key). A relative table is part of the bias here, a neighbourhood of what is allowed;
+/// other score functions than a bias are `score`, of the scaled score and the pair.
 struct pair_rules {
   std::function<bool(std::int64_t, std::int64_t, std::int64_t, std::int64_t)> allowed = [](auto...) { return true; };
   std::function<double(std::int64_t, std::int64_t, std::int64_t, std::int64_t)> bias = [](auto...) { return 0.0; };

@@ -11,8 +11,8 @@
 
 namespace attend::test {
 
-/// The paper's slopes of ALiBi: for a power of two n, the powers of 2^(-8/n); for another number of heads those of the power of two
-/// below, then every other one of those of the power of two above, from the first (Press et al., 2022, and their code).
+/// The paper's slopes of ALiBi: for a power of two n, the powers of 2^(-8/n); for another number of heads those of the power of
+/// two below, then every other one of those of the power of two above, from the first (Press et al., 2022, and their code).
 inline std::vector<double> paper_slopes(std::int64_t heads) {
   std::int64_t power = 1;
   while (2 * power <= heads) power *= 2;

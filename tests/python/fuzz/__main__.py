@@ -31,7 +31,8 @@ def run_on(isa, calls, seed, minutes):
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60 * minutes)
             code, text = done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as late:
-            code, text = -1, f"{(late.stdout or b'').decode()}not done after {minutes} minutes"
+            said = late.stdout or ""
+            code, text = -1, f"{said if isinstance(said, str) else said.decode()}not done after {minutes} minutes"
         if code != 0 and trace.exists() and "y = attend." not in text:  # it died, or hangs, in this call
             text += f"\nexit code {code} in this call:\n{trace.read_text()}"
     return code, f"{isa}, seed {seed}: {text.strip()}"

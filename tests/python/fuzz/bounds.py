@@ -22,7 +22,7 @@ class Rows:
         self.v, self.y = p.v[rows[:2]], truth.results["out"][rows]
         self.delta = score_error(p, rows)
         self.total = np.broadcast_to(p.total, p.shape[:3] + (1,))[rows]
-        self.top = p.top[rows] if self.normalizer == "softmax" else None
+        self.top = p.top[rows] if self.normalizer in SHARES else None
         self.moved = np.where(self.allowed, self.spread(), 0)
 
     def spread(self):
@@ -30,11 +30,13 @@ class Rows:
         delta, s = self.delta, np.where(self.allowed, self.s, 0)
         if self.normalizer == "softmax":  # where delta is large, any of the keys that are near the top may take all
             near = np.where(self.s >= self.top - 2 * delta - 100, np.inf, 0)
-            return np.where(delta > 10, near, self.w * np.expm1(np.minimum(2 * delta, 20)))
+            small = np.minimum(delta, 10)
+            return np.where(delta > 10, near, self.w * np.expm1(small) * np.exp(small))
         if self.normalizer in ("mean", "sum"):
             return delta / np.maximum(self.total, 1)
         if self.normalizer == "sigmoid":
             return np.minimum(1, self.w * np.expm1(np.minimum(delta, 50)))
+        s, delta = s / self.top, delta / self.top
         moved = delta if self.normalizer == "abs" else np.where(s > -delta, (2 * np.abs(s) + delta) * delta, 0)
         moved = np.where(self.allowed, moved, 0)
         least = self.total - moved.sum(-1, keepdims=True)  # of what the sum may become

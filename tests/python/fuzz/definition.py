@@ -157,7 +157,9 @@ class Problem:
         if stage not in self.known_sizes:
             size = np.abs(self.scale) * self.compatibilities(sizes=True)
             for kind, x in self.steps[: {"scaled": 0, "capped": self.capped, "biased": None}[stage]]:
-                if kind != "soft_cap":
+                if kind == "soft_cap":  # a score that leaves the range is the cap itself
+                    size = np.where(size <= float(np.finfo(self.dtype).max), size, x)
+                else:
                     size = size + np.abs(x)
             self.known_sizes[stage] = size
         return self.known_sizes[stage]
@@ -178,9 +180,12 @@ class Problem:
             w, total = s, self.allowed.sum(-1, keepdims=True)
         elif self.normalizer in ("sum", "sigmoid"):
             w = s if self.normalizer == "sum" else 1 / (1 + np.exp(-s))
-        else:
-            w = s if self.normalizer == "abs" else np.where(s <= 0, 0, s * s)
+        else:  # shares are taken of s / top, so that no sum leaves the range
+            top = np.nanmax(np.abs(s), -1, keepdims=True, initial=0)
+            top = np.where((top == 0) | np.isinf(top), 1, top)
+            w = s / top if self.normalizer == "abs" else np.where(s <= 0, 0, (s / top) ** 2)
             total = np.abs(w).sum(-1, keepdims=True)
+            self.top = top
         self.total = total
         return np.where(self.allowed, w / np.where(total == 0, 1, total), 0), lse
 

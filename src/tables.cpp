@@ -210,9 +210,10 @@ void fill_grid(const problem& p, const block_place& place, std::int64_t start, l
     const cell_run columns =
         neighbors(grid.column[lane], p.grid.columns, near.kernel.columns, near.dilation.columns, near.border);
     grid.neighbors[lane] = {rows.first, rows.last, columns.first, columns.last};
-    if (grid.hull_count > 0 && grid.hulls[grid.hull_count - 1].first_row == rows.first &&
-        grid.hulls[grid.hull_count - 1].last_row == rows.last && columns.last >= grid.hulls[grid.hull_count - 1].last_column) {
-      grid.hulls[grid.hull_count - 1].last_column = columns.last;
+    grid_cells* const hull = grid.hull_count > 0 ? &grid.hulls[grid.hull_count - 1] : nullptr;
+    if (hull && hull->first_row == rows.first && hull->last_row == rows.last && columns.last >= hull->last_column) {
+      hull->first_column = std::min(hull->first_column, columns.first);  // dilated, the next lane's may lie further left
+      hull->last_column = columns.last;
     } else {
       grid.hulls[grid.hull_count++] = grid.neighbors[lane];
     }

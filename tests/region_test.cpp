@@ -80,6 +80,21 @@ TYPED_TEST(regions, neighborhoods_are_the_references_on_grids_of_any_shape) {
   EXPECT_GT(count, 200u);
 }
 
+// Neighbours of the next query along a row may begin further left where columns are dilated, so one hull has to hold both.
+TYPED_TEST(regions, dilated_neighborhoods_keep_their_keys_below_every_length) {
+  const auto x = make_inputs<TypeParam>(on(grid_size(4, 5)), 68);
+  for (std::int64_t length = 0; length <= 20; ++length) {
+    for (const border edge : {border::clip, border::shift}) {
+      const neighborhood near{
+          .kernel = edge == border::clip ? grid_size(7, 3) : grid_size(3, 1), .dilation = {1, 2}, .border = edge};
+      for (const bool reproducible : {false, true}) {
+        const options how{.key_lengths = length, .grid = {4, 5}, .neighborhood = near, .reproducible = reproducible};
+        EXPECT_TRUE(expectation(x.q, x.k, x.v, how, true).met_by(compute(x, how, true))) << text(how) << ", length " << length;
+      }
+    }
+  }
+}
+
 TYPED_TEST(regions, neighborhoods_are_the_bits_of_their_mask_in_every_form) {
   const auto w = normal<TypeParam>({3}, 62);
   for (const grid_size& grid : {grid_size(2, 3), grid_size(9, 8), grid_size(1, 70), grid_size(16, 10)}) {

@@ -26,6 +26,7 @@ def run_on(isa, calls, seed, minutes):
         trace = Path(folder) / "call.py"
         command = [sys.executable, "-m", "fuzz", "--here", "--calls", str(calls), "--seed", str(seed), "--trace", str(trace)]
         environment = {**os.environ, "ATTEND_ISA": isa, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                       "HYPOTHESIS_STORAGE_DIRECTORY": folder,
                        "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])}
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60 * minutes)

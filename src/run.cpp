@@ -197,7 +197,7 @@ class runner {
     double shrink = 1;
     if (p_.sinks) {
       const double sink = number_at(p_.sinks, head * p_.sinks.head);
-      if (maximum == -infinity) return {0, sink};                                    // a row without keys
+      if (maximum == -infinity && denominator == 0) return {0, sink};                // a row without keys, not one of NaN
       const double larger = std::isnan(maximum) || maximum > sink ? maximum : sink;  // NaN of either stays
       if (larger > -infinity || std::isnan(larger)) {
         shrink = std::exp(maximum - larger);

@@ -26,14 +26,18 @@ compatibility parse_compatibility(const std::string& text, inputs& tensors) {
 
 }  // namespace
 
+tensor<std::int64_t>& call_options::keep(const std::vector<std::int64_t>& values) {
+  tensor<std::int64_t>& list = lists_.emplace_back(extents{static_cast<std::int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), list.begin());
+  return list;
+}
+
 template <class Integers>
 Integers call_options::integers(const std::string& argument, const std::string& option, const std::string& text,
                                 inputs& tensors) {
   if (const auto values = parse_integers(text)) {
     if (values->size() == 1) return Integers(values->front());
-    tensor<std::int64_t>& list = lists_.emplace_back(extents{static_cast<std::int64_t>(values->size())});
-    std::copy(values->begin(), values->end(), list.begin());
-    return Integers(list);
+    return Integers(keep(*values));
   }
   if (!tensors.may_hold(text)) {
     const char* words = argument == "query_offset" ? "upper_left, lower_right, " : "";
@@ -47,11 +51,7 @@ Integers call_options::integers(const std::string& argument, const std::string& 
 
 array_view call_options::segments(const std::string& argument, const std::string& option, const std::string& text,
                                   inputs& tensors) {
-  if (const auto ids = parse_integers(text)) {
-    tensor<std::int64_t>& list = lists_.emplace_back(extents{static_cast<std::int64_t>(ids->size())});
-    std::copy(ids->begin(), ids->end(), list.begin());
-    return list;
-  }
+  if (const auto ids = parse_integers(text)) return keep(*ids);
   if (!tensors.may_hold(text)) refuse(option, "one whole number per row as a,b,.., or an int64 tensor", in_quotes(text));
   return tensors.find(argument, option, text).view();
 }

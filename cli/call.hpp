@@ -21,6 +21,8 @@ class call_options {
   int threads() const { return how_.threads > 0 ? how_.threads : num_threads(); }
 
  private:
+  /// A list that lives as long as the call.
+  tensor<std::int64_t>& keep(const std::vector<std::int64_t>& values);
   template <class Integers>
   Integers integers(const std::string& argument, const std::string& option, const std::string& text, inputs& tensors);
   array_view segments(const std::string& argument, const std::string& option, const std::string& text, inputs& tensors);

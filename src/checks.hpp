@@ -24,6 +24,9 @@ void check_memory(const char* name, const array_view& x, inputs given = inputs::
 /// The input's dtype or float32, as biases and tables may have.
 void check_added_type(const char* name, const array_view& x, const problem& p);
 
+/// Memory to write to: as above, and every element in a place of its own.
+void check_places(const char* name, const mutable_array_view& x);
+
 /// q, k or v: given, float32 or float64 as q is.
 void check_input(const char* name, const array_view& x, dtype type, inputs given);
 

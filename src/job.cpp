@@ -65,7 +65,8 @@ void fill_steps(const problem& p, const block_place& at, int count, block_job& j
   for (int i = 0; i < count; ++i) {
     const score_function& f = p.score[i];
     score_step& step = job.steps[i];
-    step = {static_cast<score_kind>(f.what), f.cap, 0, 0, false};
+    const bool adds = f.what == score_function::kind::bias || f.what == score_function::kind::relative;
+    step = {static_cast<score_kind>(f.what), f.cap, 0, 0, false, adds};
     if (f.what == score_function::kind::bias) {
       step.number = job.bias_count++;
       step.step = f.numbers.column;
@@ -80,11 +81,9 @@ void fill_steps(const problem& p, const block_place& at, int count, block_job& j
       for (int lane = 0; lane < job.lanes.count; ++lane)
         job.lanes.slope[lane] = alibi_slope(p, f, head + (at.first_row + lane) % p.group);
     }
-    adding += step.kind == score_kind::bias || step.kind == score_kind::relative;
+    adding += adds;
   }
-  const bool adds_last =
-      count > 0 && (job.steps[count - 1].kind == score_kind::bias || job.steps[count - 1].kind == score_kind::relative);
-  job.excludes_late = adding > 1 || (adding == 1 && !adds_last);
+  job.excludes_late = adding > 1 || (adding == 1 && !job.steps[count - 1].adds);
 }
 
 block_job make_job(const problem& p, const factors& scales, const mask_tables& tables, const block_place& at,
@@ -113,7 +112,6 @@ block_job make_job(const problem& p, const factors& scales, const mask_tables& t
     const std::int64_t first = batch_offset(p.batch, b, p.key_segments.batch) + first_row(p.key_starts, b) * job.segment_step;
     job.segments = static_cast<const std::int64_t*>(p.key_segments.data) + first;
   }
-  job.has_out = static_cast<bool>(p.out);
   job.has_mask = static_cast<bool>(p.mask);
   job.compatibility = static_cast<compatibility_index>(p.compatibility);
   job.normalizer = static_cast<normalizer_index>(p.normalizer);

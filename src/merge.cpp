@@ -41,10 +41,8 @@ void check_result(const char* name, const mutable_array_view& x, dtype type, con
                   std::span<const array_view> outs, std::span<const array_view> lses) {
   if (x.type != type) refuse_type(name, std::string(name_of(type)), x.type);
   if (x.shape != shape) refuse(name, "shape " + shape.to_string(), "shape " + x.shape.to_string());
-  detail::check_memory(name, x);
+  detail::check_places(name, x);
   if (shape.count() == 0) return;
-  if (!detail::distinct_elements(x))
-    refuse(name, "every element in a place of its own", "strides " + x.strides.to_string() + " for shape " + shape.to_string());
   for (std::size_t part = 0; part < outs.size(); ++part) {
     for (const bool logs : {false, true}) {
       if (detail::overlaps(x, logs ? lses[part] : outs[part]))

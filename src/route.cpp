@@ -34,6 +34,14 @@ std::int64_t lane_blocks_of(const problem& p, const kernel& k, std::int64_t quer
 
 }  // namespace
 
+double pairs_of(const problem& p) noexcept {
+  const double all = static_cast<double>(p.batch.count) * static_cast<double>(p.queries) * static_cast<double>(p.keys);
+  double pairs = p.query_starts ? 0 : all;
+  for (std::int64_t b = 0; p.query_starts && b < p.batch.count; ++b)
+    pairs += static_cast<double>(queries_of(p, b)) * static_cast<double>(key_length(p, b));
+  return pairs * static_cast<double>(p.heads);
+}
+
 const char* reason_for(const problem& p, operation op) noexcept {
   if (op == operation::few_queries)
     return "at most 16 rows share a key/value head: lanes are columns, keys and values are read once";
@@ -90,10 +98,7 @@ void route::pack(const problem& p) {
     const std::int64_t rows = std::min<std::int64_t>(queries_of(p, b) * p.group, max_lanes);
     return static_cast<double>(rows) * static_cast<double>(keys(b));
   };
-  double work = 0;
-  for (std::int64_t b = 0; b < p.batch.count; ++b) {
-    work += static_cast<double>(queries_of(p, b) * p.heads) * static_cast<double>(keys(b));
-  }
+  const double work = pairs_of(p);
   std::int64_t* list = reinterpret_cast<std::int64_t*>(lists_.data());
   for (const operation op : {operation::forward, operation::few_queries}) {
     const kernel& k = *choose(p, op).entry;

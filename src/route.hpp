@@ -47,6 +47,9 @@ class route {
   call_scratch lists_;
 };
 
+/// Pairs of a query and a key of a call without masks, over all heads.
+double pairs_of(const problem& p) noexcept;
+
 /// Why this kernel.
 const char* reason_for(const problem& p, operation op) noexcept;
 

@@ -27,18 +27,6 @@ namespace {
 // Below this many multiply-adds a call costs less than waking a thread.
 constexpr double worth_a_thread = 1e6;
 
-/// Multiply-adds of a call without masks, by which it is decided whether a thread is worth waking.
-double products_of(const problem& p) noexcept {
-  double pairs = 0;
-  if (p.query_starts) {
-    for (std::int64_t b = 0; b < p.batch.count; ++b)
-      pairs += static_cast<double>(queries_of(p, b)) * static_cast<double>(key_length(p, b));
-  } else {
-    pairs = static_cast<double>(p.batch.count) * static_cast<double>(p.queries) * static_cast<double>(p.keys);
-  }
-  return pairs * static_cast<double>(p.heads) * static_cast<double>(p.width + p.value_width);
-}
-
 /// Whether a normaliser divides a row by its denominator.
 bool divides(normalizer kind) noexcept { return kind != normalizer::sum && kind != normalizer::sigmoid; }
 
@@ -48,7 +36,7 @@ class runner {
       : p_(p),
         r_(r),
         how_(how),
-        products_(products_of(p)),
+        products_(pairs_of(p) * static_cast<double>(p.width + p.value_width)),
         caller_(std::this_thread::get_id()),
         tables_(p, r, [this](std::int64_t count, const auto& item) { for_each(count, item); }) {}
 
@@ -274,7 +262,7 @@ class runner {
   const problem& p_;
   const route& r_;
   const options& how_;
-  const double products_;
+  const double products_;  // multiply-adds without masks: whether a thread is worth waking
   std::atomic<bool> stop_{false}, out_of_memory_{false};
   const std::thread::id caller_;
   std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();

@@ -5,11 +5,6 @@
 namespace attend::detail {
 namespace {
 
-/// Batches of an array that moves along some batch axes only, by the number of each distinct one.
-std::int64_t distinct_number(const batch_shape& batch, const std::int64_t* steps, std::int64_t b) noexcept {
-  return batch_offset(batch, b, steps);
-}
-
 /// Calls visit(id, first, last) for every run of keys of one segment; negative ids belong to none.
 template <class Visit>
 void for_each_run(const problem& p, std::int64_t b, const Visit& visit) {
@@ -31,6 +26,18 @@ mask_tables::distinct::distinct(const batch_shape& batch, const operand& x) noex
   }
 }
 
+std::int64_t mask_tables::distinct::first_batch(const batch_shape& batch, std::int64_t number) const noexcept {
+  std::int64_t b = 0, step = 1;
+  for (int axis = batch.axes - 1; axis >= 0; --axis) {
+    if (steps[axis] != 0) {
+      b += number % batch.sizes[axis] * step;
+      number /= batch.sizes[axis];
+    }
+    step *= batch.sizes[axis];
+  }
+  return b;
+}
+
 mask_tables::mask_tables(const problem& p, const route& r, const for_each& run) : p_(p) {
   if (p.batch.count == 0 || p.heads == 0 || p.queries == 0) return;
   if (p.key_segments) place_segments();
@@ -43,10 +50,7 @@ void mask_tables::place_segments() {
   if (p_.key_starts) moves.batch[0] = 1;
   of_segments_ = distinct(p_.batch, moves);
   const auto for_each_distinct = [&](const auto& visit) {
-    std::int64_t next = 0;
-    for (std::int64_t b = 0; next < of_segments_.count; ++b) {
-      if (distinct_number(p_.batch, of_segments_.steps, b) == next) visit(next++, b);
-    }
+    for (std::int64_t n = 0; n < of_segments_.count; ++n) visit(n, of_segments_.first_batch(p_.batch, n));
   };
   std::int64_t runs = 0;
   for_each_distinct(
@@ -89,7 +93,7 @@ void mask_tables::place_segments() {
 
 const segment_place* mask_tables::find_segment(std::int64_t sequence, std::int64_t id) const noexcept {
   if (id < 0) return nullptr;
-  const std::int64_t n = distinct_number(p_.batch, of_segments_.steps, sequence);
+  const std::int64_t n = batch_offset(p_.batch, sequence, of_segments_.steps);
   const segment_place* const last = segments_ + starts_[n + 1];
   const segment_place* const at = std::lower_bound(segments_ + starts_[n], last, id,
                                                    [](const segment_place& x, std::int64_t wanted) { return x.id < wanted; });
@@ -97,7 +101,7 @@ const segment_place* mask_tables::find_segment(std::int64_t sequence, std::int64
 }
 
 std::int64_t mask_tables::block_number(const block_place& at) const noexcept {
-  const std::int64_t batch = distinct_number(p_.batch, of_mask_.steps, at.sequence);
+  const std::int64_t batch = batch_offset(p_.batch, at.sequence, of_mask_.steps);
   const std::int64_t head = mask_heads_ > 1 ? at.kv_head : 0, along = mask_blocks_ > 1 ? at.first_row / lanes_ : 0;
   return (batch * mask_heads_ + head) * mask_blocks_ + along;
 }
@@ -116,15 +120,7 @@ void mask_tables::class_tiles(const part& work, const for_each& run) {
   classes_ = reinterpret_cast<tile_class*>(class_memory_->data());
   run(blocks, [&](std::int64_t n) {
     const std::int64_t along = n % mask_blocks_, head = n / mask_blocks_ % mask_heads_;
-    std::int64_t sequence = 0;  // one that has this number
-    std::int64_t batch = n / mask_blocks_ / mask_heads_, step = 1;
-    for (int axis = p_.batch.axes - 1; axis >= 0; --axis) {
-      if (of_mask_.steps[axis] != 0) {
-        sequence += batch % p_.batch.sizes[axis] * step;
-        batch /= p_.batch.sizes[axis];
-      }
-      step *= p_.batch.sizes[axis];
-    }
+    const std::int64_t sequence = of_mask_.first_batch(p_.batch, n / mask_blocks_ / mask_heads_);
     const std::int64_t first_row = along * lanes_, rows = std::min<std::int64_t>(lanes_, p_.queries * p_.group - first_row);
     lane_map lanes;
     lanes.count = static_cast<int>(rows);
@@ -176,13 +172,9 @@ void fill_segments(const problem& p, const mask_tables& tables, const block_plac
     prefix = std::min(prefix, at->last + 1);
     if (prefix <= at->first) {
       prefix = 0;
-    } else if (at->first > 0 && begin < end && begin <= prefix) {
+    } else if (at->first > 0 && begin <= prefix) {  // the two join, or only the prefix is left
       begin = at->first;
       end = std::max(end, prefix);
-      prefix = 0;
-    } else if (at->first > 0 && begin >= end) {
-      begin = at->first;
-      end = prefix;
       prefix = 0;
     }
     lanes.scattered |= !at->whole || (prefix > 0 && at->first > 0);

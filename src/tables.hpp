@@ -30,11 +30,13 @@ class mask_tables {
   const tile_class* mask_classes(const block_place& at) const noexcept;
 
  private:
-  /// Batches that an array can tell apart: those that differ along an axis where it moves.
+  /// Batches that an array can tell apart: those that differ along an axis where it moves. Batch b has the number
+  /// `batch_offset(batch, b, steps)`.
   struct distinct {
     std::int64_t count = 1, steps[max_batch_axes] = {};
     distinct() = default;
     distinct(const batch_shape& batch, const operand& x) noexcept;
+    std::int64_t first_batch(const batch_shape& batch, std::int64_t number) const noexcept;
   };
 
   void place_segments();

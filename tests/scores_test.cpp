@@ -22,16 +22,6 @@ const std::vector<sizes> problems = {{.B = 2, .H = 3, .Hk = 1, .L = 1, .S = 9, .
                                      {.B = 2, .H = 6, .Hk = 3, .L = 70, .S = quick() ? 110 : 200, .E = 5, .Ev = 16},
                                      {.B = 1, .H = 1, .Hk = 1, .L = 17, .S = quick() ? 200 : 1600, .E = 4, .Ev = 1}};
 
-/// Both kernels meet the reference.
-template <class T>
-void expect_right(const inputs<T>& x, options how, const std::string& what) {
-  const expectation expected(x.q, x.k, x.v, how, true);
-  for (const bool reproducible : {false, true}) {
-    how.reproducible = reproducible;
-    EXPECT_TRUE(expected.met_by(compute(x, how, true))) << what << (reproducible ? ", reproducible" : "");
-  }
-}
-
 TYPED_TEST(scores, of_every_option_and_order_are_right) {
   for (const sizes& n : problems) {
     const auto x = make_inputs<TypeParam>(n);

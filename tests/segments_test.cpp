@@ -19,15 +19,6 @@ const std::vector<sizes> problems = {{.B = 2, .H = 4, .Hk = 2, .L = 1, .S = 9, .
                                      {.B = 3, .H = 2, .Hk = 1, .L = 40, .S = 31, .E = 4, .Ev = 6},
                                      {.B = 2, .H = 2, .Hk = 2, .L = 150, .S = quick() ? 210 : 1700, .E = 5, .Ev = 7}};
 
-template <class T>
-void expect_right(const inputs<T>& x, options how, const std::string& what) {
-  const expectation expected(x.q, x.k, x.v, how, true);
-  for (const bool reproducible : {false, true}) {
-    how.reproducible = reproducible;
-    EXPECT_TRUE(expected.met_by(compute(x, how, true))) << what << (reproducible ? ", reproducible" : "");
-  }
-}
-
 TYPED_TEST(segments, of_documents_in_a_row_are_right_wherever_they_begin) {
   for (const auto& [L, S] : {std::pair{1, 400}, std::pair{7, 400}, std::pair{130, 200}, std::pair{200, 400}}) {
     const auto x = make_inputs<TypeParam>({.B = 1, .H = 2, .Hk = 1, .L = L, .S = S, .E = 4, .Ev = 5});

@@ -28,15 +28,6 @@ tensor<T> four(std::initializer_list<double> values) {
   return x;
 }
 
-template <class T>
-void expect_right(const inputs<T>& x, options how, const std::string& what) {
-  const expectation expected(x.q, x.k, x.v, how, true);
-  for (const bool reproducible : {false, true}) {
-    how.reproducible = reproducible;
-    EXPECT_TRUE(expected.met_by(compute(x, how, true))) << what << (reproducible ? ", reproducible" : "");
-  }
-}
-
 TYPED_TEST(sinks, of_any_size_are_right) {
   for (const sizes& n : problems) {
     const auto x = make_inputs<TypeParam>(n);

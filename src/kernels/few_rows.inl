@@ -247,7 +247,7 @@ struct few_rows {
     }
     for (int n = 0; n < job.step_count; ++n) apply(job, s, r, first, count, job.steps[n]);
     for (int n = 0; job.excludes_late && n < job.step_count; ++n) {
-      if (job.steps[n].kind != score_kind::bias && job.steps[n].kind != score_kind::relative) continue;
+      if (!job.steps[n].adds) continue;
       const T* const from = added(s, job.steps[n]);
       for_each_score(scores, count, [&](V score, int j) __attribute__((always_inline)) {
         return unless_excluded<S>(score, S::load(from + j));

@@ -94,6 +94,7 @@ struct score_step {
   int number;         // of the bias
   std::int64_t step;  // of a bias, from key to key
   bool is_f32;
+  bool adds;  // numbers per pair, of which -inf excludes
 };
 
 /// Which weights are kept: those whose random word is at least `from`.
@@ -112,7 +113,7 @@ struct block_job {
   std::int64_t q_column, out_column;
   std::int64_t mask_step, pairs_step, segment_step;  // from key to key
   const void* segments;                              // int64 per key; null without segments
-  bool has_out, has_mask;
+  bool has_mask;
   int step_count, bias_count;
   score_step steps[max_steps];
   // Whether a bias of -inf has to be looked for again behind the last step: another step follows it.

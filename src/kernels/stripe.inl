@@ -179,7 +179,7 @@ struct stripe : forward_block<S> {
     }
     for (int n = 0; n < job.step_count; ++n) apply(job, s, keys, job.steps[n]);
     for (int n = 0; job.excludes_late && n < job.step_count; ++n) {
-      if (job.steps[n].kind != score_kind::bias && job.steps[n].kind != score_kind::relative) continue;
+      if (!job.steps[n].adds) continue;
       const T* const from = added(s, job.steps[n]);
       for_each_score(s, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
         return unless_excluded<S>(score, S::load(from + key * lanes + lane));

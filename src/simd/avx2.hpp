@@ -10,11 +10,23 @@ namespace {
 
 #define ATTEND_INLINE [[gnu::always_inline]] static inline
 
+/// Random words of dropout: 64-bit lanes that hold 32 bits each, whatever is above them. A vector of numbers takes `counters` of them.
+struct random_words {
+  using Wide = __m256i;
+  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm256_set1_epi64x(static_cast<std::int64_t>(x)); }
+  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm256_mul_epu32(a, b); }
+  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
+    return _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), a), b);
+  }
+  ATTEND_INLINE Wide low(Wide x) { return _mm256_and_si256(x, wide(0xffffffff)); }
+};
+
 template <class T>
 struct simd;
 
 template <>
-struct simd<float> {
+struct simd<float> : random_words {
   using T = float;
   using V = __m256;
   using M = V;  // which lanes: all bits of theirs are set
@@ -106,15 +118,7 @@ struct simd<float> {
     }
   }
 
-  using Wide = __m256i;
   static constexpr int counters = 2;
-  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm256_set1_epi64x(static_cast<std::int64_t>(x)); }
-  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm256_mul_epu32(a, b); }
-  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
-    return _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), a), b);
-  }
-  ATTEND_INLINE Wide low(Wide x) { return _mm256_and_si256(x, wide(0xffffffff)); }
   ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
     const V few = _mm256_castsi256_ps(_mm256_cmpgt_epi64(from, low(x[0])));
     const V more = _mm256_castsi256_ps(_mm256_cmpgt_epi64(from, low(x[1])));
@@ -127,7 +131,7 @@ struct simd<float> {
 };
 
 template <>
-struct simd<double> {
+struct simd<double> : random_words {
   using T = double;
   using V = __m256d;
   using M = V;
@@ -204,15 +208,7 @@ struct simd<double> {
     }
   }
 
-  using Wide = __m256i;
   static constexpr int counters = 1;
-  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm256_set1_epi64x(static_cast<std::int64_t>(x)); }
-  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm256_mul_epu32(a, b); }
-  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
-    return _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(x, 32), a), b);
-  }
-  ATTEND_INLINE Wide low(Wide x) { return _mm256_and_si256(x, wide(0xffffffff)); }
   ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
     return _mm256_andnot_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(from, low(x[0]))), set(1));
   }

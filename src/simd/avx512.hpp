@@ -10,11 +10,23 @@ namespace {
 
 #define ATTEND_INLINE [[gnu::always_inline]] static inline
 
+/// Random words of dropout: 64-bit lanes that hold 32 bits each, whatever is above them. A vector of numbers takes `counters` of them.
+struct random_words {
+  using Wide = __m512i;
+  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm512_set1_epi64(static_cast<std::int64_t>(x)); }
+  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm512_loadu_si512(p); }
+  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm512_mul_epu32(a, b); }
+  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
+    return _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), a, b, 0x96);
+  }
+  ATTEND_INLINE Wide low(Wide x) { return _mm512_and_si512(x, wide(0xffffffff)); }
+};
+
 template <class T>
 struct simd;
 
 template <>
-struct simd<float> {
+struct simd<float> : random_words {
   using T = float;
   using V = __m512;
   using M = __mmask16;  // which lanes
@@ -106,16 +118,7 @@ struct simd<float> {
     }
   }
 
-  // Random words of dropout: 64-bit lanes that hold 32 bits each, whatever is above them. A vector of numbers takes `counters` of them.
-  using Wide = __m512i;
   static constexpr int counters = 2;
-  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm512_set1_epi64(static_cast<std::int64_t>(x)); }
-  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm512_loadu_si512(p); }
-  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm512_mul_epu32(a, b); }
-  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
-    return _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), a, b, 0x96);
-  }
-  ATTEND_INLINE Wide low(Wide x) { return _mm512_and_si512(x, wide(0xffffffff)); }
   /// 1 where the low 32 bits are at least `from`, else 0.
   ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
     const M m = static_cast<M>(_mm512_cmpge_epu64_mask(low(x[0]), from) | _mm512_cmpge_epu64_mask(low(x[1]), from) << 8);
@@ -124,7 +127,7 @@ struct simd<float> {
 };
 
 template <>
-struct simd<double> {
+struct simd<double> : random_words {
   using T = double;
   using V = __m512d;
   using M = __mmask8;
@@ -195,15 +198,7 @@ struct simd<double> {
     }
   }
 
-  using Wide = __m512i;
   static constexpr int counters = 1;
-  ATTEND_INLINE Wide wide(std::uint64_t x) { return _mm512_set1_epi64(static_cast<std::int64_t>(x)); }
-  ATTEND_INLINE Wide load_wide(const std::uint64_t* p) { return _mm512_loadu_si512(p); }
-  ATTEND_INLINE Wide product(Wide a, Wide b) { return _mm512_mul_epu32(a, b); }
-  ATTEND_INLINE Wide high_xor(Wide x, Wide a, Wide b) {
-    return _mm512_ternarylogic_epi64(_mm512_srli_epi64(x, 32), a, b, 0x96);
-  }
-  ATTEND_INLINE Wide low(Wide x) { return _mm512_and_si512(x, wide(0xffffffff)); }
   /// 1 where the low 32 bits are at least `from`, else 0.
   ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
     return _mm512_maskz_mov_pd(_mm512_cmpge_epu64_mask(low(x[0]), from), set(1));

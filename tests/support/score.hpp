@@ -107,6 +107,16 @@ struct score_arrays {
   }
 };
 
+/// Both kernels meet the reference.
+template <class T>
+void expect_right(const inputs<T>& x, options how, const std::string& what) {
+  const expectation expected(x.q, x.k, x.v, how, true);
+  for (const bool reproducible : {false, true}) {
+    how.reproducible = reproducible;
+    EXPECT_TRUE(expected.met_by(compute(x, how, true))) << what << (reproducible ? ", reproducible" : "");
+  }
+}
+
 /// Scores at a stage, in memory that held something else before.
 template <class T>
 tensor<T> scores_of(const array_view& q, const array_view& k, const array_view& v, const options& how, score_stage stage) {

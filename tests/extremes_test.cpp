@@ -45,6 +45,25 @@ TYPED_TEST(extremes, any_finite_scale_counts) {
   }
 }
 
+TYPED_TEST(extremes, many_small_weights_beside_a_large_one_are_not_lost) {
+  // One key has nearly all of the weight; each of the others adds less than rounding to it would keep.
+  const double epsilon = sizeof(TypeParam) == 4 ? 0x1p-24 : 0x1p-53;
+  for (const std::int64_t L : {1, 20}) {
+    for (const std::int64_t S : {97, 300, 1537, 5000}) {
+      inputs<TypeParam> x{tensor<TypeParam>({L, 1}, TypeParam{1}), tensor<TypeParam>({S, 1}),
+                          tensor<TypeParam>({S, 1}, TypeParam{-1})};
+      x.v(0, 0) = 1;
+      for (const std::int64_t place : {std::int64_t{0}, S / 2, S - 1}) {
+        for (double part = 0.4; part < 2.2; part += 0.1) {
+          std::fill(x.k.begin(), x.k.end(), TypeParam{0});
+          x.k(place, 0) = static_cast<TypeParam>(-std::log(part * epsilon));
+          EXPECT_TRUE(right(x, {.scale = 1.0})) << L << " queries, " << S << " keys, " << part << " at " << place;
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST(extremes, windows_and_offsets_reach_as_far_as_they_say) {
   const auto q = normal<TypeParam>({4, 8}, 1), k = normal<TypeParam>({6, 8}, 2);
   constexpr std::int64_t edge = std::int64_t{1} << 61;

@@ -10,7 +10,7 @@ struct few_rows {
   static constexpr std::int64_t chunk_keys = 4 * tile_keys;
   static constexpr int prefetch_keys = 16;
   static constexpr int value_keys = 16;  // keys whose values stay in L1 while every row meets them
-  static constexpr int sum_keys = 64;    // added up one by one; longer sums of equal numbers would drift too far
+  static constexpr int sum_keys = 32;  // added up one by one; longer sums of numbers of very different size would lose too much
   static_assert(tile_keys % sum_keys == 0 && sum_keys % value_keys == 0);
 
   static constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + width - 1) / width * width; }

@@ -60,16 +60,9 @@ struct forward : forward_block<S> {
     if (job.compatibility == compatibility_index::additive) load_additive(job, job.width, s.additive);
   }
 
-  /// Reads what a tile's scores are made from: rows of keys and values, biases, and bits where some pairs are excluded.
+  /// Reads what a tile's scores are made from: rows of keys and values, relative biases, and bits where some pairs are excluded.
   static void read_tile(const block_job& job, const scratch& s, std::int64_t first, int count, tile_kind tile) {
     read_rows<S>(job, s, first, count);
-    for (int n = 0; n < job.step_count; ++n) {
-      const score_step& step = job.steps[n];
-      if (step.kind != score_kind::bias) continue;
-      const auto read_bias = step.is_f32 ? rows_to_columns<S, lanes, float> : rows_to_columns<S, lanes, T>;
-      read_bias(job.lanes.bias[step.number], first * step.step, job.lanes.count, count, step.step, 1,
-                s.bias + step.number * tile_keys * lanes);
-    }
     if (job.has_relative && job.lanes.grid.neighborhood) {
       job.relative_is_f32 ? relative_neighbors<float>(job, lanes, first, count, s.relative)
                           : relative_neighbors<T>(job, lanes, first, count, s.relative);
@@ -85,6 +78,17 @@ struct forward : forward_block<S> {
     if (tile.kind == tile_class::partial) allowed_bits<S, lanes>(job, first, count, tile, s.bits);
   }
 
+  /// Biases of a tile, for sparse stripes.
+  static void read_biases(const block_job& job, const scratch& s, std::int64_t first, int count) {
+    for (int n = 0; n < job.step_count; ++n) {
+      const score_step& step = job.steps[n];
+      if (step.kind != score_kind::bias) continue;
+      const auto read_bias = step.is_f32 ? rows_to_columns<S, lanes, float> : rows_to_columns<S, lanes, T>;
+      read_bias(job.lanes.bias[step.number], first * step.step, job.lanes.count, count, step.step, 1,
+                s.bias + step.number * tile_keys * lanes);
+    }
+  }
+
   static tile_kind tile_at(const block_job& job, const lane_bounds& bounds, std::int64_t first, int count) {
     return classify_tile(job.lanes, bounds, first, first + count, job.has_mask, tile_keys);
   }
@@ -92,24 +96,38 @@ struct forward : forward_block<S> {
   /// The stripes of a whole tile: every key.
   template <class Visit>
   static void for_each_stripe(const scratch& s, std::int64_t first, int count, const Visit& visit) {
-    for (int lane = 0; lane < lanes; lane += S::micro_vectors * width)
-      visit(stripe_keys{lane, count, s.k_rows, s.v_rows, nullptr, first});
+    stripe_keys keys{0, count, s.k_rows, s.v_rows, nullptr, first};
+    for (int n = 0; n < block::share_groups; ++n) {
+      const int end = (n + 1) * block::share_keys;
+      keys.group_end[n] = end < count ? end : count;
+    }
+    for (; keys.lane < lanes; keys.lane += S::micro_vectors * width) visit(keys);
   }
 
-  /// Numbers of the keys that any of the lanes [lane, lane + width) sees; returns how many.
-  static int seen_keys(const scratch& s, int lane, int count, unsigned char* numbers) {
-    int seen = 0;
-    for (int start = 0; start < count; start += keys_per_word) {
-      const typename S::Word* const words = s.bits + start / keys_per_word * lanes + lane;
-      typename S::Word any = 0;
+  using Word = typename S::Word;
+  static constexpr int tile_words = tile_keys / keys_per_word;
+
+  /// One bit per key that any of the lanes [lane, lane + width) sees; returns how many.
+  static int seen_keys(const scratch& s, int lane, int count, Word* seen) {
+    int keys = 0;
+    for (int n = 0; n * keys_per_word < count; ++n) {
+      const Word* const words = s.bits + n * lanes + lane;
+      Word any = 0;
       for (int i = 0; i < width; ++i) any |= words[i];
-      const int some = count - start < keys_per_word ? count - start : keys_per_word;
-      for (int r = 0; r < some; ++r) {
-        numbers[seen] = static_cast<unsigned char>(start + r);
-        seen += static_cast<int>(any >> r & 1);
-      }
+      any &= bit_range(0, count - n * keys_per_word);
+      seen[n] = any;
+      keys += __builtin_popcountll(any);
     }
-    return seen;
+    return keys;
+  }
+
+  /// The numbers of these keys, and one more that does not matter.
+  static void numbers_of(const Word* seen, int count, unsigned char* numbers) {
+    int found = 0;
+    for (int key = 0; key < count; ++key) {
+      numbers[found] = static_cast<unsigned char>(key);
+      found += static_cast<int>(seen[key / keys_per_word] >> key % keys_per_word & 1);
+    }
   }
 
   /// A tile whose pairs are partly excluded: by stripes of one vector where these visit at most half of what whole stripes would,
@@ -117,23 +135,32 @@ struct forward : forward_block<S> {
   template <bool marked>
   static void fold_masked_tile(const block_job& job, const scratch& s, std::int64_t first, int count, const sums& result,
                                T* rescale) {
-    unsigned char numbers[S::block_vectors][tile_keys + 1];
+    Word words[S::block_vectors][tile_words] = {};
     int seen[S::block_vectors], total = 0;
-    for (int j = 0; j < S::block_vectors; ++j) total += seen[j] = seen_keys(s, j * width, count, numbers[j]);
+    for (int j = 0; j < S::block_vectors; ++j) total += seen[j] = seen_keys(s, j * width, count, words[j]);
     if (2 * total > count * S::block_vectors) {
       for_each_stripe(s, first, count,
                       [&](const stripe_keys& keys) { dense::template fold_keys<marked, true>(job, s, keys, result, rescale); });
       return;
     }
+    read_biases(job, s, first, count);
+    unsigned char numbers[tile_keys + 1];
     const T *k_rows[tile_keys], *v_rows[tile_keys];
     for (int j = 0; j < S::block_vectors; ++j) {
       if (seen[j] == 0) continue;
+      numbers_of(words[j], count, numbers);
       for (int r = 0; r < seen[j]; ++r) {
-        k_rows[r] = s.k_rows[numbers[j][r]];
-        v_rows[r] = s.v_rows[numbers[j][r]];
+        k_rows[r] = s.k_rows[numbers[r]];
+        v_rows[r] = s.v_rows[numbers[r]];
       }
-      sparse::template fold_keys<marked, true>(job, s, {j * width, seen[j], k_rows, v_rows, numbers[j], first}, result,
-                                               rescale);
+      stripe_keys keys{j * width, seen[j], k_rows, v_rows, numbers, first};
+      int end = 0;
+      for (int n = 0; n < block::share_groups; ++n) {
+        constexpr int per_word = keys_per_word / block::share_keys;
+        const Word group = words[j][n / per_word] >> n % per_word * block::share_keys & ((Word{1} << block::share_keys) - 1);
+        keys.group_end[n] = end += __builtin_popcountll(group);
+      }
+      sparse::template fold_keys<marked, true>(job, s, keys, result, rescale);
     }
   }
 

@@ -15,6 +15,9 @@ struct forward_block {
   static_assert(lanes <= max_lanes && S::block_vectors % S::micro_vectors == 0 && tile_keys % S::micro_rows == 0);
   static_assert(S::micro_vectors > 1, "a stripe of one vector is a sparse one");
 
+  static constexpr int sum_keys = 32, sum_groups = tile_keys / sum_keys;
+  static constexpr int share_keys = 8, share_groups = tile_keys / share_keys;
+
   struct scratch {
     T *queries, *scores, *additive, *bias, *relative, *relative_rows, *packed_k, *packed_v;
     typename S::Word* bits;
@@ -34,7 +37,19 @@ struct forward_block {
     const T* const* v_rows;
     const unsigned char* numbers;
     std::int64_t first;  // key of the tile
+    int begin = 0;       // row of the scores where they begin
+    // Sums run by groups of keys of the tile, because long sums of numbers of very different size lose too much: those of values by
+    // sum_keys, of weights by share_keys. Where the last key of each of the latter groups stands here.
+    int group_end[share_groups] = {};
+
+    /// `some` of the keys from `skipped` on, whose scores alone matter.
+    stripe_keys part(int skipped, int some) const {
+      return {lane, some, k_rows + skipped, v_rows + skipped, numbers ? numbers + skipped : nullptr, first, begin + skipped};
+    }
   };
+
+  // Scores are made, adjusted and compared with the maximum by groups of keys, while they are in the first-level cache.
+  static constexpr int group_keys = 48;
 };
 
 template <class S, int Vectors>
@@ -81,9 +96,12 @@ struct stripe : forward_block<S> {
     }
   }
 
+  static T* scores_at(const scratch& s, const stripe_keys& keys) { return s.scores + keys.begin * lanes + keys.lane; }
+  static int number(const stripe_keys& keys, int r) { return sparse ? keys.numbers[r] : keys.begin + r; }
+
   template <class F>
   static void score(const block_job& job, const scratch& s, const stripe_keys& keys) {
-    T* const scores = s.scores + keys.lane;
+    T* const scores = scores_at(s, keys);
     if constexpr (!F::reads_keys) {
       for (int r = 0; r < keys.count; ++r) {
         for (int j = 0; j < Vectors; ++j) S::store(scores + r * lanes + j * width, S::set(0));
@@ -124,18 +142,40 @@ struct stripe : forward_block<S> {
   /// x = visit(x, key's number in the tile, lane) for every vector of a stripe's scores.
   template <class Visit>
   [[gnu::always_inline]] static inline void for_each_score(const scratch& s, const stripe_keys& keys, const Visit& visit) {
+    T* const own = scores_at(s, keys);
     for (int r = 0; r < keys.count; ++r) {
-      const int key = sparse ? keys.numbers[r] : r;
-      for (int lane = keys.lane; lane < keys.lane + Vectors * width; lane += width) {
-        T* const at = s.scores + r * lanes + lane;
-        S::store(at, visit(S::load(at), key, lane));
+      const int key = number(keys, r);
+      for (int i = 0; i < Vectors * width; i += width) {
+        T* const at = own + r * lanes + i;
+        S::store(at, visit(S::load(at), key, keys.lane + i));
       }
     }
   }
 
-  /// What a step adds, per key and lane.
-  static const T* added(const scratch& s, const score_step& step) {
-    return step.kind == score_kind::relative ? s.relative : s.bias + step.number * block::tile_keys * lanes;
+  /// What a step adds, per key and lane, calling visit(x, numbers) for every vector of a stripe's scores.
+  template <class Visit>
+  static void for_each_added(const block_job& job, const scratch& s, const stripe_keys& keys, const score_step& step,
+                             const Visit& visit) {
+    if (sparse || step.kind == score_kind::relative) {
+      const T* const from = step.kind == score_kind::relative ? s.relative : s.bias + step.number * block::tile_keys * lanes;
+      for_each_score(s, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
+        return visit(score, S::load(from + key * lanes + lane));
+      });
+      return;
+    }
+    // A stripe of all keys takes a bias from where it lies: nothing of it is stored.
+    T* const own_scores = scores_at(s, keys);
+    const auto add = [&](std::int64_t key, int lane, V numbers) __attribute__((always_inline)) {
+      T* const at = own_scores + key * lanes + lane;
+      S::store(at, visit(S::load(at), numbers));
+    };
+    const void* const* const rows = job.lanes.bias[step.number] + keys.lane;
+    const int own = job.lanes.count - keys.lane;
+    const std::int64_t offset = (keys.first + keys.begin) * step.step;
+    if (step.is_f32)
+      for_each_column<S, Vectors * width, float>(rows, offset, own, keys.count, step.step, add);
+    else
+      for_each_column<S, Vectors * width, T>(rows, offset, own, keys.count, step.step, add);
   }
 
   static void apply(const block_job& job, const scratch& s, const stripe_keys& keys, const score_step& step) {
@@ -150,10 +190,8 @@ struct stripe : forward_block<S> {
       }
       case score_kind::bias:
       case score_kind::relative: {
-        const T* const from = added(s, step);
-        for_each_score(s, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
-          return biased<S>(score, S::load(from + key * lanes + lane));
-        });
+        for_each_added(job, s, keys, step,
+                       [](V score, V bias) __attribute__((always_inline)) { return biased<S>(score, bias); });
         break;
       }
       case score_kind::alibi: {
@@ -180,10 +218,8 @@ struct stripe : forward_block<S> {
     for (int n = 0; n < job.step_count; ++n) apply(job, s, keys, job.steps[n]);
     for (int n = 0; job.excludes_late && n < job.step_count; ++n) {
       if (!job.steps[n].adds) continue;
-      const T* const from = added(s, job.steps[n]);
-      for_each_score(s, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
-        return unless_excluded<S>(score, S::load(from + key * lanes + lane));
-      });
+      for_each_added(job, s, keys, job.steps[n],
+                     [](V score, V bias) __attribute__((always_inline)) { return unless_excluded<S>(score, bias); });
     }
   }
 
@@ -201,59 +237,80 @@ struct stripe : forward_block<S> {
       query[lane] = lane < job.lanes.count ? job.lanes.query[lane] : 0;
       head[lane] = lane < job.lanes.count ? job.lanes.head[lane] : 0;
     }
-    const auto number = [&](int r) { return sparse ? keys.numbers[r] : r; };
+    T* const own = scores_at(s, keys);
     for (int lane = keys.lane; lane < keys.lane + Vectors * width; lane += width) {
       V kept[4];
       for (int r = 0; r < keys.count;) {
-        const int four = number(r) / 4;  // a tile begins at a multiple of four keys
+        const int four = number(keys, r) / 4;  // a tile begins at a multiple of four keys
         kept_lanes<S>(job.dropout, keys.first / 4 + four, query + lane, head + lane, kept);
-        for (; r < keys.count && number(r) / 4 == four; ++r) {
-          T* const at = s.scores + r * lanes + lane;
-          const V weight = S::load(at), left = weight * kept[number(r) % 4];
+        for (; r < keys.count && number(keys, r) / 4 == four; ++r) {
+          T* const at = own + r * lanes + (lane - keys.lane);
+          const V weight = S::load(at), left = weight * kept[number(keys, r) % 4];
           S::store(at, marked ? S::select(S::equal(weight, S::set(-infinity<T>)), weight, left) : left);
         }
       }
     }
   }
 
-  /// Scores -> weights in place, 0 where a pair is excluded (by its bits, if `masked`); m and l move on; `rescale` is what the sums so
-  /// far shrink by. With `marked`, excluded pairs become -inf instead of 0, so that careful sums of values can tell them from
-  /// weights that underflowed.
-  template <template <class> class Normal, bool marked, bool masked>
-  static void weigh_keys(const scratch& s, const stripe_keys& keys, const sums& result, T* rescale) {
+  /// What of scores precedes their weights: -inf where bits exclude a pair, if `masked`, and `top` moves on to cover them.
+  template <template <class> class Normal, bool masked>
+  static void raise_keys(const scratch& s, const stripe_keys& keys, T* top) {
+    if constexpr (masked || Normal<S>::moves) {
+      T* const own_scores = scores_at(s, keys);
+      V m[Vectors];
+      for (int i = 0; i < Vectors; ++i) m[i] = S::load(top + i * width);
+      for (int r = 0; r < keys.count; ++r) {
+        for (int i = 0; i < Vectors; ++i) {
+          T* const at = own_scores + r * lanes + i * width;
+          V score = S::load(at);
+          if constexpr (masked) {
+            score = seen_score(s, score, number(keys, r), keys.lane + i * width);
+            S::store(at, score);
+          }
+          if constexpr (Normal<S>::moves) m[i] = raise<S, Normal>(m[i], score);
+        }
+      }
+      for (int i = 0; i < Vectors; ++i) S::store(top + i * width, m[i]);
+    }
+  }
+
+  /// Scores -> weights in place, 0 where a pair is excluded; m becomes `top`, and l moves on; `rescale` is what the sums so far shrink
+  /// by. With `marked`, excluded pairs become -inf instead of 0, so that careful sums of values can tell them from weights that
+  /// underflowed.
+  template <template <class> class Normal, bool marked>
+  static void weigh_keys(const scratch& s, const stripe_keys& keys, const T* top, const sums& result, T* rescale) {
     using normal_of = Normal<S>;
-    T* const own_scores = s.scores + keys.lane;
+    T* const own_scores = scores_at(s, keys);
     T* const maximum = result.maximum + keys.lane;
     T* const denominator = result.denominator + keys.lane;
     rescale += keys.lane;
-    V m[Vectors], base[Vectors], l[Vectors];
-    for (int i = 0; i < Vectors; ++i) m[i] = S::load(maximum + i * width);
-    const auto score_at = [&](int r, int i) __attribute__((always_inline)) {
-      const V score = S::load(own_scores + r * lanes + i * width);
-      return masked ? seen_score(s, score, sparse ? keys.numbers[r] : r, keys.lane + i * width) : score;
-    };
-    if constexpr (normal_of::moves) {
-      for (int r = 0; r < keys.count; ++r) {
+    V base[Vectors], l[Vectors];
+    for (int i = 0; i < Vectors; ++i) {
+      const V m = S::load(top + i * width);
+      l[i] = S::set(0);
+      base[i] = normal_of::base(m);
+      S::store(rescale + i * width, normal_of::shrink(S::load(maximum + i * width), base[i]));
+      S::store(maximum + i * width, m);
+    }
+    V part[Vectors];
+    for (int i = 0; i < Vectors; ++i) part[i] = S::set(0);
+    for (int group = 0, r = 0; group < block::share_groups; ++group) {
+      V sum[Vectors];
+      for (int i = 0; i < Vectors; ++i) sum[i] = S::set(0);
+      for (; r < keys.group_end[group]; ++r) {
         for (int i = 0; i < Vectors; ++i) {
-          const V score = score_at(r, i);
-          if constexpr (masked) S::store(own_scores + r * lanes + i * width, score);
-          m[i] = raise<S, Normal>(m[i], score);
+          T* const at = own_scores + r * lanes + i * width;
+          typename S::M excluded;
+          const V weight = weigh<S, Normal>(S::load(at), base[i], excluded);
+          sum[i] = sum[i] + normal_of::share(weight, excluded);
+          S::store(at, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
         }
       }
-    }
-    for (int i = 0; i < Vectors; ++i) {
-      l[i] = S::set(0);
-      base[i] = normal_of::base(m[i]);
-      S::store(rescale + i * width, normal_of::shrink(S::load(maximum + i * width), base[i]));
-      S::store(maximum + i * width, m[i]);
-    }
-    for (int r = 0; r < keys.count; ++r) {
+      for (int i = 0; i < Vectors; ++i) part[i] = part[i] + sum[i];
+      if ((group + 1) % (block::share_groups / block::sum_groups) != 0) continue;
       for (int i = 0; i < Vectors; ++i) {
-        T* const at = own_scores + r * lanes + i * width;
-        typename S::M excluded;
-        const V weight = weigh<S, Normal>(normal_of::moves ? S::load(at) : score_at(r, i), base[i], excluded);
-        l[i] = l[i] + normal_of::share(weight, excluded);
-        S::store(at, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
+        l[i] = l[i] + part[i];
+        part[i] = S::set(0);
       }
     }
     for (int i = 0; i < Vectors; ++i) {
@@ -262,30 +319,85 @@ struct stripe : forward_block<S> {
     }
   }
 
-  using weigh_function = void (*)(const scratch&, const stripe_keys&, const sums&, T*);
-  template <bool marked, bool masked>
+  using raise_function = void (*)(const scratch&, const stripe_keys&, T*);
+  template <bool masked>
+  static constexpr raise_function raises[] = {
+#define ATTEND_NORMALIZER(f) raise_keys<normal::f, masked>,
+#include "kernels/functions.def"
+  };
+  using weigh_function = void (*)(const scratch&, const stripe_keys&, const T*, const sums&, T*);
+  template <bool marked>
   static constexpr weigh_function weights[] = {
-#define ATTEND_NORMALIZER(f) weigh_keys<normal::f, marked, masked>,
+#define ATTEND_NORMALIZER(f) weigh_keys<normal::f, marked>,
 #include "kernels/functions.def"
   };
 
-  /// out[c][lane] = out[c][lane] * rescale[lane] + sum over keys of v_rows[key][c] * weights[key][lane], for `Columns` columns.
-  template <int Columns, bool marked>
-  [[gnu::always_inline]] static inline void value_columns(const T* const* v_rows, const T* weights, int count,
-                                                          std::int64_t column, const T* rescale, T* out) {
-    V sum[Columns][Vectors];
-    for (int c = 0; c < Columns; ++c) {
-      for (int j = 0; j < Vectors; ++j) sum[c][j] = S::set(0);
+  /// Lines of dense biases and masks that the next tile reads, to be asked for among the products: their rows lie far apart, and
+  /// hardware does not see where they go on. One a step, because few can be under way at a time.
+  struct lines_ahead {
+    static constexpr int most = 4;  // per step
+    const char* const* rows[most];  // of the stripe's lanes
+    std::int64_t offset[most];      // in bytes
+    int count, lanes;
+  };
+
+  /// The lines for part `part` of `parts`.
+  static lines_ahead lines_of(const block_job& job, const stripe_keys& keys, std::int64_t part, std::int64_t parts) {
+    constexpr int line = 64;
+    lines_ahead ahead;
+    ahead.count = 0;
+    ahead.lanes = job.lanes.count - keys.lane < Vectors * width ? job.lanes.count - keys.lane : Vectors * width;
+    const std::int64_t first = keys.first + block::tile_keys, left = job.keys.count - first;
+    if (left <= 0 || ahead.lanes <= 0) return ahead;
+    const std::int64_t keys_ahead = left < block::tile_keys ? left : block::tile_keys;
+    const auto take = [&](const auto* rows, std::int64_t bytes) {
+      const std::int64_t lines = (keys_ahead * bytes + line - 1) / line + 1;  // rows begin anywhere in a line
+      for (std::int64_t n = lines * part / parts; n < lines * (part + 1) / parts && ahead.count < lines_ahead::most; ++n) {
+        ahead.rows[ahead.count] = reinterpret_cast<const char* const*>(rows + keys.lane);
+        ahead.offset[ahead.count++] = n + 1 < lines ? first * bytes + n * line : (first + keys_ahead) * bytes - 1;
+      }
+    };
+    for (int n = 0; n < job.step_count; ++n) {
+      const score_step& step = job.steps[n];
+      if (step.kind == score_kind::bias && step.step == 1)
+        take(job.lanes.bias[step.number], static_cast<std::int64_t>(step.is_f32 ? sizeof(float) : sizeof(T)));
     }
-    for (int r = 0; r < count; ++r, weights += lanes) {
-      const T* const v = v_rows[r] + column;
-      V w[Vectors];
-      for (int j = 0; j < Vectors; ++j) w[j] = S::load(weights + j * width);
+    if (job.has_mask && job.mask_step == 1 && job.lanes.mask_classes[first / block::tile_keys] == tile_class::partial)
+      take(job.lanes.mask, 1);
+    return ahead;
+  }
+
+  /// out[c][lane] = out[c][lane] * rescale[lane] + sum over keys of v_rows[key][c] * weights[key][lane], for `Columns` columns.
+  template <int Columns, bool marked, bool asks = false>
+  [[gnu::always_inline]] static inline void value_columns(const stripe_keys& keys, const T* weights, std::int64_t column,
+                                                          const T* rescale, T* out, const lines_ahead* ahead = nullptr) {
+    alignas(64) T total[Columns][Vectors * width];
+    for (int group = 0, r = 0; group < block::sum_groups; ++group) {
+      const int end = keys.group_end[(group + 1) * (block::share_groups / block::sum_groups) - 1];
+      if (group > 0 && r == end) continue;
+      V sum[Columns][Vectors];
       for (int c = 0; c < Columns; ++c) {
-        const V value = S::set(v[c]);
+        for (int j = 0; j < Vectors; ++j) sum[c][j] = S::set(0);
+      }
+      for (; r < end; ++r, weights += lanes) {
+        if (asks && r < ahead->lanes) {
+          for (int n = 0; n < ahead->count; ++n) __builtin_prefetch(ahead->rows[n][r] + ahead->offset[n], 0, 2);
+        }
+        const T* const v = keys.v_rows[r] + column;
+        V w[Vectors];
+        for (int j = 0; j < Vectors; ++j) w[j] = S::load(weights + j * width);
+        for (int c = 0; c < Columns; ++c) {
+          const V value = S::set(v[c]);
+          for (int j = 0; j < Vectors; ++j) {
+            const V next = S::fma(value, w[j], sum[c][j]);
+            sum[c][j] = marked ? S::select(S::equal(w[j], S::set(-infinity<T>)), sum[c][j], next) : next;
+          }
+        }
+      }
+      for (int c = 0; c < Columns; ++c) {
         for (int j = 0; j < Vectors; ++j) {
-          const V next = S::fma(value, w[j], sum[c][j]);
-          sum[c][j] = marked ? S::select(S::equal(w[j], S::set(-infinity<T>)), sum[c][j], next) : next;
+          T* const at = total[c] + j * width;
+          S::store(at, group == 0 ? sum[c][j] : S::load(at) + sum[c][j]);
         }
       }
     }
@@ -293,47 +405,28 @@ struct stripe : forward_block<S> {
       const V shrink = S::load(rescale + j * width);
       for (int c = 0; c < Columns; ++c) {
         T* const at = out + c * lanes + j * width;
-        S::store(at, S::fma(S::load(at), shrink, sum[c][j]));
+        S::store(at, S::fma(S::load(at), shrink, S::load(total[c] + j * width)));
       }
     }
-  }
-
-  /// Asks for a part of what the next tile reads of dense biases and masks, for the lanes of a stripe. Their rows lie far apart, and
-  /// hardware does not see where they go on.
-  static void ask_ahead(const block_job& job, const stripe_keys& keys, std::int64_t part, std::int64_t parts) {
-    constexpr int line = 64;
-    const std::int64_t first = keys.first + block::tile_keys, left = job.keys.count - first;
-    if (left <= 0 || sparse) return;
-    const std::int64_t count = left < block::tile_keys ? left : block::tile_keys, own = Vectors * width;
-    const auto ask = [&](const auto* rows, std::int64_t bytes) {
-      for (std::int64_t lane = keys.lane + own * part / parts; lane < keys.lane + own * (part + 1) / parts; ++lane) {
-        if (lane >= job.lanes.count || (lane > 0 && rows[lane] == rows[lane - 1])) continue;
-        const char* const row = reinterpret_cast<const char*>(rows[lane]) + first * bytes;
-        for (std::int64_t at = 0; at < count * bytes; at += line) __builtin_prefetch(row + at, 0, 2);
-      }
-    };
-    for (int n = 0; n < job.step_count; ++n) {
-      const score_step& step = job.steps[n];
-      if (step.kind == score_kind::bias && step.step == 1)
-        ask(job.lanes.bias[step.number], static_cast<std::int64_t>(step.is_f32 ? sizeof(float) : sizeof(T)));
-    }
-    if (job.has_mask && job.mask_step == 1 && job.lanes.mask_classes[first / block::tile_keys] == tile_class::partial)
-      ask(job.lanes.mask, 1);
   }
 
   template <bool marked>
   static void values(const block_job& job, const scratch& s, const stripe_keys& keys, const T* rescale, T* out) {
-    const T* const own_weights = s.scores + keys.lane;
+    const T* const own_weights = scores_at(s, keys);
     rescale += keys.lane;
     out += keys.lane;
     std::int64_t c = 0;
-    const bool asks = job.bias_count > 0 || job.has_mask;
-    for (; c + rows <= job.value_width; c += rows) {
-      if (asks) ask_ahead(job, keys, c / rows, job.value_width / rows);
-      value_columns<rows, marked>(keys.v_rows, own_weights, keys.count, c, rescale, out + c * lanes);
+    if constexpr (!sparse && !marked) {
+      if (job.bias_count > 0 || job.has_mask) {
+        for (; c + rows <= job.value_width; c += rows) {
+          const lines_ahead ahead = lines_of(job, keys, c / rows, job.value_width / rows);
+          value_columns<rows, false, true>(keys, own_weights, c, rescale, out + c * lanes, &ahead);
+        }
+      }
     }
+    for (; c + rows <= job.value_width; c += rows) value_columns<rows, marked>(keys, own_weights, c, rescale, out + c * lanes);
     if (sparse && c + S::micro_rows <= job.value_width) {
-      value_columns<S::micro_rows, marked>(keys.v_rows, own_weights, keys.count, c, rescale, out + c * lanes);
+      value_columns<S::micro_rows, marked>(keys, own_weights, c, rescale, out + c * lanes);
       c += S::micro_rows;
     }
     value_rest<S::micro_rows - 1, marked>(keys, own_weights, c, job.value_width - c, rescale, out + c * lanes);
@@ -344,7 +437,7 @@ struct stripe : forward_block<S> {
   static void value_rest(const stripe_keys& keys, const T* own_weights, std::int64_t column, std::int64_t columns,
                          const T* rescale, T* out) {
     if (columns == Most) {
-      value_columns<Most, marked>(keys.v_rows, own_weights, keys.count, column, rescale, out);
+      value_columns<Most, marked>(keys, own_weights, column, rescale, out);
     } else if constexpr (Most > 1) {
       value_rest<Most - 1, marked>(keys, own_weights, column, columns, rescale, out);
     }
@@ -363,8 +456,15 @@ struct stripe : forward_block<S> {
 
   template <bool marked, bool masked>
   static void fold_keys(const block_job& job, const scratch& s, const stripe_keys& keys, const sums& result, T* rescale) {
-    scores_of(job, s, keys);
-    weights<marked, masked>[static_cast<int>(job.normalizer)](s, keys, result, rescale);
+    alignas(64) T top[Vectors * width];
+    for (int i = 0; i < Vectors * width; i += width) S::store(top + i, S::load(result.maximum + keys.lane + i));
+    const int normalizer = static_cast<int>(job.normalizer);
+    for (int r = 0; r < keys.count; r += block::group_keys) {
+      const stripe_keys group = keys.part(r, keys.count - r < block::group_keys ? keys.count - r : block::group_keys);
+      scores_of(job, s, group);
+      raises<masked>[normalizer](s, group, top);
+    }
+    weights<marked>[normalizer](s, keys, top, result, rescale);
     if (job.dropout.given) drop<marked>(job, s, keys);
     values<marked>(job, s, keys, rescale, result.out);
   }

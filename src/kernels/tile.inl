@@ -114,8 +114,8 @@ static tile_class mask_class_of(const lane_map& lanes, std::int64_t step, std::i
       const std::uint32_t bits = mask_bits<S>(last, step, first + start, some);
       any |= bits;
       missing |= ~bits & bit_range(0, some);
+      if (any != 0 && missing != 0) return tile_class::partial;
     }
-    if (any != 0 && missing != 0) return tile_class::partial;
   }
   return any == 0 ? tile_class::skip : missing == 0 ? tile_class::full : tile_class::partial;
 }
@@ -157,11 +157,11 @@ static void allowed_bits(const block_job& job, std::int64_t first, int count, ti
   }
 }
 
-/// to[column][lane] = factor * rows[lane][column] for `lanes` rows of `From`, of which those past `count` do not matter; columns
-/// `step` apart.
-template <class S, int lanes, class From = typename S::T>
-static void rows_to_columns(const void* const* rows, std::int64_t offset, int count, std::int64_t columns, std::int64_t step,
-                            typename S::T factor, typename S::T* to) {
+/// Calls visit(column, lane, numbers of lanes [lane, lane + width)) for every column of `lanes` rows of `From`, of which those past
+/// `count` do not matter; columns `step` apart.
+template <class S, int lanes, class From, class Visit>
+[[gnu::always_inline]] static inline void for_each_column(const void* const* rows, std::int64_t offset, int count,
+                                                          std::int64_t columns, std::int64_t step, const Visit& visit) {
   using T = typename S::T;
   using V = typename S::V;
   const auto row = [&](int lane) { return static_cast<const From*>(rows[lane]) + offset; };
@@ -169,49 +169,47 @@ static void rows_to_columns(const void* const* rows, std::int64_t offset, int co
   while (shared < count && rows[shared] == rows[0]) ++shared;
   if (shared == count && count > 1) {  // a bias per key
     for (std::int64_t c = 0; c < columns; ++c) {
-      const V x = S::set(static_cast<T>(read(row(0) + c * step)) * factor);
-      for (int lane = 0; lane < lanes; lane += S::width) S::store(to + c * lanes + lane, x);
+      const V x = S::set(static_cast<T>(read(row(0) + c * step)));
+      for (int lane = 0; lane < lanes; lane += S::width) visit(c, lane, x);
     }
     return;
   }
   for (int lane = 0; lane < lanes; lane += S::width) {
     if (sizeof(From) != sizeof(T) || step != 1 || lane >= count) {
-      for (int i = lane; i < lane + S::width; ++i) {
-        for (std::int64_t c = 0; c < columns; ++c)
-          to[c * lanes + i] = i < count ? static_cast<T>(read(row(i) + c * step)) * factor : T{0};
+      for (std::int64_t c = 0; c < columns; ++c) {
+        alignas(64) T x[S::width];
+        for (int i = 0; i < S::width; ++i) x[i] = lane + i < count ? static_cast<T>(read(row(lane + i) + c * step)) : T{0};
+        visit(c, lane, S::load(x));
       }
       continue;
     }
-    // From is T here. Rows are often a power of two apart, where few of their lines fit the first-level cache at a time: each is
-    // read once, from end to end, before they meet.
-    constexpr std::int64_t part = 6 * 16;
-    alignas(64) T staged[S::width][part];
-    for (std::int64_t begin = 0; begin < columns; begin += part) {
-      const std::int64_t some = columns - begin < part ? columns - begin : part;
-      for (int i = 0; i < S::width && lane + i < count; ++i) {
-        const T* const from = static_cast<const T*>(rows[lane + i]) + offset + begin;
-        std::int64_t c = 0;
-        constexpr int few =
-            3;  // at a time, so that no compiler takes this for a call of memcpy, whose start costs more than it copies
-        for (; c + few * S::width <= some; c += few * S::width) {
-          V x[few];
-          for (int n = 0; n < few; ++n) x[n] = S::load(from + c + n * S::width);
-          for (int n = 0; n < few; ++n) S::store(staged[i] + c + n * S::width, x[n]);
-        }
-        for (; c < some; c += S::width) {
-          const bool whole = some - c >= S::width;
-          S::store(staged[i] + c, whole ? S::load(from + c) : S::load_first(from + c, static_cast<int>(some - c)));
-        }
+    if constexpr (sizeof(From) == sizeof(T)) {
+      // Straight from the rows: what they were staged in would push as much else out of the first-level cache.
+      const T* own[S::width];
+      for (int i = 0; i < S::width; ++i) own[i] = static_cast<const T*>(rows[lane + i < count ? lane + i : count - 1]) + offset;
+      std::int64_t c = 0;
+      V x[S::width];
+      for (; c + S::width <= columns; c += S::width) {
+        S::load_columns(own, c, x);
+        for (int i = 0; i < S::width; ++i) visit(c + i, lane, x[i]);
       }
-      for (std::int64_t c = 0; c < some; c += S::width) {
-        V x[S::width];
-        for (int i = 0; i < S::width; ++i) x[i] = lane + i < count ? S::load(staged[i] + c) : S::set(0);
-        S::transpose(x);
-        T* const at = to + (begin + c) * lanes + lane;
-        for (int i = 0; i < S::width && c + i < some; ++i) S::store(at + i * lanes, x[i] * S::set(factor));
-      }
+      if (c == columns) continue;
+      const int some = static_cast<int>(columns - c);
+      for (int i = 0; i < S::width; ++i) x[i] = S::load_first(own[i] + c, some);
+      S::transpose(x);
+      for (int i = 0; i < some; ++i) visit(c + i, lane, x[i]);
     }
   }
+}
+
+/// to[column][lane] = factor * rows[lane][column]; for the rest see above.
+template <class S, int lanes, class From = typename S::T>
+static void rows_to_columns(const void* const* rows, std::int64_t offset, int count, std::int64_t columns, std::int64_t step,
+                            typename S::T factor, typename S::T* to) {
+  for_each_column<S, lanes, From>(rows, offset, count, columns, step,
+                                  [&](std::int64_t column, int lane, typename S::V x) __attribute__((always_inline)) {
+                                    S::store(to + column * lanes + lane, x * S::set(factor));
+                                  });
 }
 
 /// rows[lane][column] = factors[lane] * from[column][lane] + 0 for the first `count` lanes. Adding 0 turns -0 into 0: its sign

@@ -118,6 +118,23 @@ struct simd<float> : random_words {
     }
   }
 
+  /// x[j] = {rows[0][j], rows[1][j], ...}. Pieces of four numbers meet while they are loaded, which leaves half of the shuffles.
+  ATTEND_INLINE void load_columns(const T* const* rows, std::int64_t first, V (&x)[width]) {
+    for (int j = 0; j < width; j += 4) {
+      V z[4];  // z[r]: columns j to j + 3 of rows r and r + 4
+      for (int r = 0; r < 4; ++r) {
+        const auto piece = [&](int row) { return _mm_loadu_ps(rows[row] + first + j); };
+        z[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(piece(r)), piece(r + 4), 1);
+      }
+      const V low = _mm256_unpacklo_ps(z[0], z[1]), high = _mm256_unpackhi_ps(z[0], z[1]);
+      const V low2 = _mm256_unpacklo_ps(z[2], z[3]), high2 = _mm256_unpackhi_ps(z[2], z[3]);
+      x[j] = _mm256_shuffle_ps(low, low2, 0x44);
+      x[j + 1] = _mm256_shuffle_ps(low, low2, 0xee);
+      x[j + 2] = _mm256_shuffle_ps(high, high2, 0x44);
+      x[j + 3] = _mm256_shuffle_ps(high, high2, 0xee);
+    }
+  }
+
   static constexpr int counters = 2;
   ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
     const V few = _mm256_castsi256_ps(_mm256_cmpgt_epi64(from, low(x[0])));
@@ -199,6 +216,17 @@ struct simd<double> : random_words {
     return _mm256_blendv_pd(no, yes, _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(word, one), one)));
   }
   ATTEND_INLINE std::uint32_t nonzero_bytes(const unsigned char* p) { return simd<float>::nonzero_bytes(p); }
+  ATTEND_INLINE void load_columns(const T* const* rows, std::int64_t first, V (&x)[width]) {
+    for (int j = 0; j < width; j += 2) {
+      V z[2];  // z[r]: columns j and j + 1 of rows r and r + 2
+      for (int r = 0; r < 2; ++r) {
+        const auto piece = [&](int row) { return _mm_loadu_pd(rows[row] + first + j); };
+        z[r] = _mm256_insertf128_pd(_mm256_castpd128_pd256(piece(r)), piece(r + 2), 1);
+      }
+      x[j] = _mm256_unpacklo_pd(z[0], z[1]);
+      x[j + 1] = _mm256_unpackhi_pd(z[0], z[1]);
+    }
+  }
   ATTEND_INLINE void transpose(V (&x)[width]) {
     const V t[] = {_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpackhi_pd(x[0], x[1]), _mm256_unpacklo_pd(x[2], x[3]),
                    _mm256_unpackhi_pd(x[2], x[3])};

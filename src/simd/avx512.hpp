@@ -118,6 +118,26 @@ struct simd<float> : random_words {
     }
   }
 
+  /// x[j] = {rows[0][j], rows[1][j], ...}. Pieces of four numbers meet while they are loaded, which leaves half of the shuffles.
+  ATTEND_INLINE void load_columns(const T* const* rows, std::int64_t first, V (&x)[width]) {
+    for (int j = 0; j < width; j += 4) {
+      V z[4];  // z[r]: columns j to j + 3 of rows r, r + 4, r + 8, r + 12
+      for (int r = 0; r < 4; ++r) {
+        const auto piece = [&](int row) { return _mm_loadu_ps(rows[row] + first + j); };
+        z[r] = _mm512_castps128_ps512(piece(r));
+        z[r] = _mm512_insertf32x4(z[r], piece(r + 4), 1);
+        z[r] = _mm512_insertf32x4(z[r], piece(r + 8), 2);
+        z[r] = _mm512_insertf32x4(z[r], piece(r + 12), 3);
+      }
+      const V low = _mm512_unpacklo_ps(z[0], z[1]), high = _mm512_unpackhi_ps(z[0], z[1]);
+      const V low2 = _mm512_unpacklo_ps(z[2], z[3]), high2 = _mm512_unpackhi_ps(z[2], z[3]);
+      x[j] = _mm512_shuffle_ps(low, low2, 0x44);
+      x[j + 1] = _mm512_shuffle_ps(low, low2, 0xee);
+      x[j + 2] = _mm512_shuffle_ps(high, high2, 0x44);
+      x[j + 3] = _mm512_shuffle_ps(high, high2, 0xee);
+    }
+  }
+
   static constexpr int counters = 2;
   /// 1 where the low 32 bits are at least `from`, else 0.
   ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
@@ -182,6 +202,20 @@ struct simd<double> : random_words {
     return _mm512_mask_mov_pd(no, _mm512_test_epi64_mask(_mm512_loadu_si512(words), _mm512_set1_epi64(1ll << bit)), yes);
   }
   ATTEND_INLINE std::uint32_t nonzero_bytes(const unsigned char* p) { return simd<float>::nonzero_bytes(p); }
+  ATTEND_INLINE void load_columns(const T* const* rows, std::int64_t first, V (&x)[width]) {
+    for (int j = 0; j < width; j += 2) {
+      V z[2];  // z[r]: columns j and j + 1 of rows r, r + 2, r + 4, r + 6
+      for (int r = 0; r < 2; ++r) {
+        const auto piece = [&](int row) { return _mm_loadu_pd(rows[row] + first + j); };
+        z[r] = _mm512_castpd128_pd512(piece(r));
+        z[r] = _mm512_insertf64x2(z[r], piece(r + 2), 1);
+        z[r] = _mm512_insertf64x2(z[r], piece(r + 4), 2);
+        z[r] = _mm512_insertf64x2(z[r], piece(r + 6), 3);
+      }
+      x[j] = _mm512_unpacklo_pd(z[0], z[1]);
+      x[j + 1] = _mm512_unpackhi_pd(z[0], z[1]);
+    }
+  }
   ATTEND_INLINE void transpose(V (&x)[width]) {
     V t[width];
     for (int i = 0; i < width; i += 2) {

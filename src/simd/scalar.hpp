@@ -138,6 +138,13 @@ struct simd {
     for (int i = 0; i < 32; ++i) bits |= static_cast<std::uint32_t>(p[i] != 0) << i;
     return bits;
   }
+  /// x[j] = {rows[0][j], rows[1][j], ...}
+  static void load_columns(const T* const* rows, std::int64_t first, V (&x)[width]) {
+    for (int i = 0; i < width; ++i) {
+      const V row = load(rows[i] + first);
+      for (int j = 0; j < width; ++j) x[j][i] = row[j];
+    }
+  }
   /// Rows become columns: x[i][j] <- x[j][i].
   static void transpose(V (&x)[width]) {
     for (int i = 0; i < width; ++i) {

@@ -39,8 +39,19 @@ cpu_registers read_cpu() {
   return cpu;
 }
 
+#elif defined(__aarch64__)
+
+cpu_registers read_cpu() { return {.advanced_simd = true}; }  // part of the architecture
+
+#else
+
+cpu_registers read_cpu() { return {}; }
+
+#endif
+
 std::vector<isa> classify(const cpu_registers& cpu) {
   std::vector<isa> sets{isa::scalar};
+  if (cpu.advanced_simd) sets.push_back(isa::neon);
   const bool ymm = has(cpu.leaf1_ecx, 27) && (cpu.xcr0 & 0x6) == 0x6;  // XMM, YMM
   const bool zmm = ymm && (cpu.xcr0 & 0xe0) == 0xe0;                   // opmask, upper halves, upper registers
   const bool tiles = zmm && (cpu.xcr0 & 0x60000) == 0x60000 && cpu.amx_permitted;
@@ -56,12 +67,5 @@ std::vector<isa> classify(const cpu_registers& cpu) {
   if (tiles && has(cpu.leaf7_edx, 22) && has(cpu.leaf7_edx, 24)) sets.push_back(isa::amx_bf16);
   return sets;
 }
-
-#else
-
-cpu_registers read_cpu() { return {}; }
-std::vector<isa> classify(const cpu_registers&) { return {isa::scalar}; }
-
-#endif
 
 }  // namespace attend::detail

@@ -41,6 +41,9 @@ std::vector<isa> detected_isas() { return detected(); }
 std::vector<isa> compiled_isas() {
   return {
       isa::scalar,
+#if ATTEND_HAVE_NEON
+      isa::neon,
+#endif
 #if ATTEND_HAVE_AVX2
       isa::avx2,
 #endif
@@ -66,6 +69,9 @@ namespace {
 const kernel_table* table_of(isa set) noexcept {
   switch (set) {
     case isa::scalar: return &scalar_kernels;
+#if ATTEND_HAVE_NEON
+    case isa::neon: return &neon_kernels;
+#endif
 #if ATTEND_HAVE_AVX2
     case isa::avx2: return &avx2_kernels;
 #endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cfenv>
+#include <cstdint>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -20,6 +21,13 @@ class default_environment {
     std::fesetenv(FE_DFL_ENV);
 #if defined(__x86_64__)
     if (tiny == tiny_results::zero) _mm_setcsr(_mm_getcsr() | _MM_FLUSH_ZERO_ON);
+#elif defined(__aarch64__)
+    if (tiny == tiny_results::zero) {  // there, operands below the normal numbers become 0 as well
+      constexpr std::uint64_t flush_to_zero = std::uint64_t{1} << 24;
+      std::uint64_t control;
+      asm volatile("mrs %0, fpcr" : "=r"(control));
+      asm volatile("msr fpcr, %0" : : "r"(control | flush_to_zero));
+    }
 #endif
   }
   ~default_environment() { std::fesetenv(&saved_); }

@@ -13,14 +13,13 @@
 namespace attend::test {
 namespace {
 
-#if defined(__x86_64__)
-
 using detail::classify;
 using detail::cpu_registers;
 
 constexpr std::uint64_t no_vectors = 0x3, with_ymm = 0x7, with_zmm = 0xe7, with_tiles = 0x602e7;
 
 const std::vector<isa> scalar_only{isa::scalar};
+const std::vector<isa> up_to_neon{isa::scalar, isa::neon};
 const std::vector<isa> up_to_avx2{isa::scalar, isa::avx2};
 const std::vector<isa> up_to_avx512{isa::scalar, isa::avx2, isa::avx512};
 const std::vector<isa> up_to_bf16{isa::scalar, isa::avx2, isa::avx512, isa::avx512_bf16};
@@ -52,6 +51,7 @@ TEST(recorded_cpus, have_the_sets_of_their_generation) {
   EXPECT_EQ(classify(zen4), up_to_bf16);
   EXPECT_EQ(classify(zen5), up_to_bf16);
   EXPECT_EQ(classify(sapphire_rapids), up_to_amx);
+  EXPECT_EQ(classify({.advanced_simd = true}), up_to_neon);
 }
 
 TEST(recorded_cpus, have_only_what_the_operating_system_saves) {
@@ -91,8 +91,6 @@ TEST(recorded_cpus, lose_a_set_with_any_feature_that_its_kernels_use) {
   no_avx2.leaf7_ebx &= ~(1u << 5);
   EXPECT_EQ(classify(no_avx2), scalar_only);
 }
-
-#endif
 
 /// ATTEND_ISA with another value, for as long as this lives.
 class narrowed {

@@ -11,7 +11,7 @@
 
 namespace attend {
 
-/// Worst to best on x86-64; the same words stand in files, CMake and `ATTEND_ISA`.
+/// Worst to best: neon is a set of AArch64, those behind it of x86-64. The same words stand in files, CMake and `ATTEND_ISA`.
 enum class isa : std::uint8_t { scalar, neon, avx2, avx512, avx512_bf16, amx_bf16 };
 
 /// "scalar", "neon", "avx2", "avx512", "avx512_bf16", "amx_bf16"

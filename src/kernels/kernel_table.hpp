@@ -188,6 +188,7 @@ struct kernel_table {
 
 // One table per unit; each is the only symbol that the unit exports.
 extern const kernel_table scalar_kernels;
+extern const kernel_table neon_kernels;
 extern const kernel_table avx2_kernels;
 extern const kernel_table avx512_kernels;
 

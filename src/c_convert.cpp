@@ -11,8 +11,9 @@ using std::to_string;
 
 constexpr std::size_t largest_struct = 4096;
 
-constexpr dtype dtypes[] = {dtype::none, dtype::boolean, dtype::i64, dtype::f32, dtype::f64};
-static_assert(ATTEND_BOOL == 1 && ATTEND_INT64 == 2 && ATTEND_FLOAT32 == 3 && ATTEND_FLOAT64 == 4);
+constexpr dtype dtypes[] = {dtype::none, dtype::boolean, dtype::i64, dtype::f32, dtype::f64, dtype::f16, dtype::bf16};
+static_assert(ATTEND_BOOL == 1 && ATTEND_INT64 == 2 && ATTEND_FLOAT32 == 3 && ATTEND_FLOAT64 == 4 && ATTEND_FLOAT16 == 5 &&
+              ATTEND_BFLOAT16 == 6);
 
 // These enumerations are numbered alike, so that a checked number is converted by a cast.
 constexpr int both(compatibility_kind kind) { return static_cast<int>(kind); }
@@ -88,8 +89,8 @@ bool read_truth(const char* name, std::int32_t value) { return read_word(name, v
 mutable_array_view read_array(const char* name, const attend_array* given) {
   if (!given) return {};
   const attend_array array = read_struct(name, given);
-  if (array.dtype < ATTEND_BOOL || array.dtype > ATTEND_FLOAT64)
-    throw argument_error(name, "a dtype from 1 to 4", to_string(array.dtype), argument_error::kind::type);
+  if (array.dtype < ATTEND_BOOL || array.dtype > ATTEND_BFLOAT16)
+    throw argument_error(name, "a dtype from 1 to 6", to_string(array.dtype), argument_error::kind::type);
   if (array.rank < 0 || array.rank > max_rank) refuse(name, "rank 0 to 8", "rank " + to_string(array.rank));
   if (array.rank > 0 && !array.shape) refuse(name, "a shape", "a null pointer");
   extents shape, strides;

@@ -21,13 +21,18 @@ std::string text_of(double number);
 /// Strides for every axis, memory unless shapes alone were given, a byte span that 64 bits can hold.
 void check_memory(const char* name, const array_view& x, inputs given = inputs::data);
 
+/// Whether q, k and v may have this dtype; those that they may have; and those that stand beside inputs.
+bool is_input_type(dtype type) noexcept;
+inline constexpr const char* input_types = "float32, float64, float16 or bfloat16";
+std::string added_types(dtype inputs);
+
 /// The input's dtype or float32, as biases and tables may have.
 void check_added_type(const char* name, const array_view& x, const problem& p);
 
 /// Memory to write to: as above, and every element in a place of its own.
 void check_places(const char* name, const mutable_array_view& x);
 
-/// q, k or v: given, float32 or float64 as q is.
+/// q, k or v: given, of a dtype that inputs may have and q has.
 void check_input(const char* name, const array_view& x, dtype type, inputs given);
 
 /// q, k, v or out as axes (batch..., H, L, E), whatever the layout and rank.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cfenv>
-#include <cstdint>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -10,7 +9,8 @@
 
 namespace attend::detail {
 
-/// What becomes of results below the normal numbers.
+/// What becomes of results below the normal numbers; `zero` where that saves time. On AArch64 it would flush operands, too, of which a
+/// tiny query times a huge key is made, and saves little.
 enum class tiny_results { kept, zero };
 
 /// Rounding and flushing modes of the default environment in a scope, whatever the thread had set.
@@ -21,13 +21,6 @@ class default_environment {
     std::fesetenv(FE_DFL_ENV);
 #if defined(__x86_64__)
     if (tiny == tiny_results::zero) _mm_setcsr(_mm_getcsr() | _MM_FLUSH_ZERO_ON);
-#elif defined(__aarch64__)
-    if (tiny == tiny_results::zero) {  // there, operands below the normal numbers become 0 as well
-      constexpr std::uint64_t flush_to_zero = std::uint64_t{1} << 24;
-      std::uint64_t control;
-      asm volatile("mrs %0, fpcr" : "=r"(control));
-      asm volatile("msr fpcr, %0" : : "r"(control | flush_to_zero));
-    }
 #endif
   }
   ~default_environment() { std::fesetenv(&saved_); }

@@ -8,9 +8,10 @@
 namespace attend::detail {
 namespace {
 
-/// The nearest number that the type holds: what float32 cannot hold is its largest number, as no score could tell.
+/// The nearest number that sums over the type hold: what float32 cannot hold is its largest number, as no score could tell.
 double in_range(double x, dtype type) noexcept {
-  const double most = type == dtype::f32 ? double{std::numeric_limits<float>::max()} : std::numeric_limits<double>::max();
+  const double most =
+      accumulator_of(type) == dtype::f32 ? double{std::numeric_limits<float>::max()} : std::numeric_limits<double>::max();
   return std::clamp(x, -most, most);
 }
 
@@ -19,7 +20,8 @@ double in_range(double x, dtype type) noexcept {
 std::pair<double, double> scale_factors(double scale, dtype type) noexcept {
   const int exponent = scale == 0 ? 0 : std::ilogb(scale);
   if (exponent > -40 && exponent < 40) return {scale, 1};
-  const double of_scores = std::ldexp(1.0, type == dtype::f32 ? std::clamp(exponent / 2, -126, 126) : exponent / 2);
+  const double of_scores =
+      std::ldexp(1.0, accumulator_of(type) == dtype::f32 ? std::clamp(exponent / 2, -126, 126) : exponent / 2);
   return {in_range(scale / of_scores, type), of_scores};
 }
 
@@ -28,7 +30,7 @@ std::pair<double, double> scale_factors(double scale, dtype type) noexcept {
 factors difference_factors(double factor, int degree, double per, dtype type) noexcept {
   int exponent = factor == 0 ? 0 : std::ilogb(factor) / degree + std::ilogb(per);
   if (std::abs(exponent) < 30) exponent = 0;
-  const int most = type == dtype::f32 ? 120 : 1000;
+  const int most = accumulator_of(type) == dtype::f32 ? 120 : 1000;
   const double power = std::ldexp(1.0, std::clamp(exponent, -most, most));
   return {power, power, in_range(factor * std::pow(per / power, degree), type)};
 }

@@ -13,6 +13,15 @@ key_run strided_run(const key_source& source, std::int64_t key) {
           source.v_step, source.count - key};
 }
 
+element stored_as(dtype type) noexcept {
+  switch (type) {
+    case dtype::f64: return element::f64;
+    case dtype::f16: return element::f16;
+    case dtype::bf16: return element::bf16;
+    default: return element::f32;
+  }
+}
+
 /// A power of two that is at most 1/N for every row of a sequence, for the mean; see normalizer.inl.
 double weight_factor(const problem& p, std::int64_t length) noexcept {
   return p.normalizer == normalizer::mean && length > 0 ? std::ldexp(1.0, -1 - std::ilogb(static_cast<double>(length))) : 1;
@@ -66,11 +75,10 @@ void fill_steps(const problem& p, const block_place& at, int count, block_job& j
     const score_function& f = p.score[i];
     score_step& step = job.steps[i];
     const bool adds = f.what == score_function::kind::bias || f.what == score_function::kind::relative;
-    step = {static_cast<score_kind>(f.what), f.cap, 0, 0, false, adds};
+    step = {static_cast<score_kind>(f.what), f.cap, 0, 0, stored_as(f.numbers.type), adds};
     if (f.what == score_function::kind::bias) {
       step.number = job.bias_count++;
       step.step = f.numbers.column;
-      step.is_f32 = f.numbers.type == dtype::f32;
       const char* const first = static_cast<char*>(row_pointer(p.batch, f.numbers, at.sequence, head, 0));
       for (int lane = 0; lane < job.lanes.count; ++lane) {
         const std::int64_t row = at.first_row + lane;
@@ -89,6 +97,7 @@ void fill_steps(const problem& p, const block_place& at, int count, block_job& j
 block_job make_job(const problem& p, const factors& scales, const mask_tables& tables, const block_place& at,
                    const scratch_shape& shape, void* scratch) {
   block_job job;
+  job.stored = stored_as(p.type);
   fill_masks(p, tables, at, job.lanes);
   fill_rows(p, at, job.lanes);
   const std::int64_t b = at.sequence;
@@ -117,9 +126,9 @@ block_job make_job(const problem& p, const factors& scales, const mask_tables& t
   job.normalizer = static_cast<normalizer_index>(p.normalizer);
   job.additive = p.additive_weights.data;
   job.additive_step = p.additive_weights.column;
-  job.additive_is_f32 = p.additive_weights.type == dtype::f32;
+  job.additive_stored = stored_as(p.additive_weights.type);
   job.has_relative = static_cast<bool>(p.relative);
-  job.relative_is_f32 = p.relative.type == dtype::f32;
+  job.relative_stored = stored_as(p.relative.type);
   job.relative_rows = p.relative_rows;
   job.relative_columns = p.relative_columns;
   job.relative_row_step = p.relative.row;

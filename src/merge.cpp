@@ -29,9 +29,9 @@ extents without_last(const extents& shape) {
   return rows;
 }
 
-void check_part(const std::string& name, const array_view& x, dtype type, const extents& shape) {
+void check_part(const std::string& name, const array_view& x, dtype type, const char* why, const extents& shape) {
   if (!x) refuse(name.c_str(), "an array", "none");
-  if (x.type != type) refuse_type(name.c_str(), std::string(name_of(type)) + ", the dtype of outs[0]", x.type);
+  if (x.type != type) refuse_type(name.c_str(), std::string(name_of(type)) + why, x.type);
   if (x.shape != shape)
     refuse(name.c_str(), "shape " + shape.to_string() + ", by that of outs[0]", "shape " + x.shape.to_string());
   detail::check_memory(name.c_str(), x);
@@ -56,17 +56,18 @@ void check_merge(std::span<const array_view> outs, std::span<const array_view> l
     refuse("outs, lses", "as many of each, at least one", to_string(outs.size()) + " and " + to_string(lses.size()));
   const array_view& first = outs[0];
   if (!first) refuse("outs[0]", "an array", "none");
-  if (first.type != dtype::f32 && first.type != dtype::f64) refuse_type("outs[0]", "float32 or float64", first.type);
+  if (!detail::is_input_type(first.type)) refuse_type("outs[0]", detail::input_types, first.type);
   if (first.shape.rank() < 1) refuse("outs[0]", "rank 1 to 8", "shape ()");
   const extents rows = without_last(first.shape);
+  const dtype logs = accumulator_of(first.type);
   for (std::size_t part = 0; part < outs.size(); ++part) {
-    check_part(at("outs", part), outs[part], first.type, first.shape);
-    check_part(at("lses", part), lses[part], first.type, rows);
+    check_part(at("outs", part), outs[part], first.type, ", the dtype of outs[0]", first.shape);
+    check_part(at("lses", part), lses[part], logs, logs == first.type ? ", the dtype of outs[0]" : "", rows);
   }
   if (results.weights) refuse("weights", "none: parts hold no weights that could be merged", "an array");
   if (results.scores) refuse("scores", "none: parts hold no scores that could be merged", "an array");
   if (results.out) check_result("out", results.out, first.type, first.shape, outs, lses);
-  if (results.lse) check_result("lse", results.lse, first.type, rows, outs, lses);
+  if (results.lse) check_result("lse", results.lse, logs, rows, outs, lses);
   if (results.out && results.lse && detail::overlaps(results.out, results.lse))
     refuse("lse", "memory apart from the other results", "an array that overlaps out");
 }
@@ -135,26 +136,26 @@ void merge_columns(const part_row* parts, std::size_t count, std::int64_t column
 template <class T>
 void merge_rows(std::span<const array_view> outs, std::span<const array_view> lses, const outputs& results, std::int64_t first,
                 std::int64_t last) {
-  constexpr std::int64_t bytes = sizeof(T);
+  using L = accumulator<T>;
   const extents& shape = outs[0].shape;
   const int axes = shape.rank() - 1;
   auto* const parts =
       reinterpret_cast<part_row*>(detail::thread_scratch(static_cast<std::int64_t>(outs.size() * sizeof(part_row))));
   for (std::int64_t row = first; row < last; ++row) {
-    const auto place = [&](const auto& x) { return detail::offset_at(shape, x.strides, axes, row) * bytes; };
+    const auto place = [&](const auto& x) { return detail::offset_at(shape, x.strides, axes, row) * size_of(x.type); };
     std::size_t count = outs.size();
     for (std::size_t part = 0; part < count; ++part) {
       const char* const lse = static_cast<const char*>(lses[part].data) + place(lses[part]);
-      parts[part] = {nullptr, 0, static_cast<double>(detail::load<T>(lse))};
+      parts[part] = {nullptr, 0, static_cast<double>(detail::load<L>(lse))};
       if (!results.out || shape[axes] == 0) continue;
       parts[part].out = static_cast<const char*>(outs[part].data) + place(outs[part]);
-      parts[part].step = outs[part].strides[axes] * bytes;
+      parts[part].step = outs[part].strides[axes] * std::int64_t{sizeof(T)};
     }
     const double lse = weigh(parts, count);
-    if (results.lse) detail::store(static_cast<char*>(results.lse.data) + place(results.lse), static_cast<T>(lse));
+    if (results.lse) detail::store(static_cast<char*>(results.lse.data) + place(results.lse), static_cast<L>(lse));
     if (!results.out || shape[axes] == 0) continue;
     merge_columns<T>(parts, count, shape[axes], static_cast<char*>(results.out.data) + place(results.out),
-                     results.out.strides[axes] * bytes);
+                     results.out.strides[axes] * std::int64_t{sizeof(T)});
   }
 }
 
@@ -167,10 +168,7 @@ void merge(std::span<const array_view> outs, std::span<const array_view> lses, c
   const double columns = results.out ? static_cast<double>(shape[shape.rank() - 1]) : 0;
   const double cost = static_cast<double>(outs.size()) * (columns / 2 + 20);
   detail::for_each_run(without_last(shape).count(), cost, num_threads(), [&](std::int64_t first, std::int64_t last) {
-    if (outs[0].type == dtype::f32)
-      merge_rows<float>(outs, lses, results, first, last);
-    else
-      merge_rows<double>(outs, lses, results, first, last);
+    detail::with_type(outs[0].type, [&]<class T>(T) { merge_rows<T>(outs, lses, results, first, last); });
   });
 }
 

@@ -159,8 +159,7 @@ void check_angles(turning& p, const rotary& how) {
   if (how.base != usual_base) refuse("base", "no cosines and sines beside it", "both");
   if (!how.cos || !how.sin) refuse(how.cos ? "sin" : "cos", "an array beside that of the other", "none");
   for (const auto& [name, given, to] : {std::tuple{"cos", &how.cos, &p.cos}, std::tuple{"sin", &how.sin, &p.sin}}) {
-    if (given->type != p.type && given->type != dtype::f32)
-      refuse_type(name, p.type == dtype::f32 ? "float32" : "float64 or float32", given->type);
+    if (given->type != p.type && given->type != dtype::f32) refuse_type(name, detail::added_types(p.type), given->type);
     if (!p.rows_by_position) {
       *to = place_beside(name, *given, p.batch, {p.length, p.pairs});
     } else {
@@ -232,10 +231,6 @@ turning check_rotary(const array_view& x, const mutable_array_view& out, const t
   return p;
 }
 
-double number(const placed& from, const char* at) noexcept {
-  return from.type == dtype::f32 ? static_cast<double>(load<float>(at)) : load<double>(at);
-}
-
 /// Cosines and sines of the tokens that come by, made anew where they differ from those of the token before.
 class turns_of_tokens {
  public:
@@ -250,8 +245,8 @@ class turns_of_tokens {
     const char* const sin = p_.cos ? p_.sin.at(p_.batch, b, row) : nullptr;
     if (made_ && row == row_ && cos == cos_ && sin == sin_) return turns_;
     for (std::int64_t m = 0; m < p_.pairs; ++m) {
-      turns_[m] = p_.cos ? turn{number(p_.cos, cos + m * p_.cos.column * size_of(p_.cos.type)),
-                                number(p_.sin, sin + m * p_.sin.column * size_of(p_.sin.type))}
+      turns_[m] = p_.cos ? turn{detail::load_number(cos + m * p_.cos.column * size_of(p_.cos.type), p_.cos.type),
+                                detail::load_number(sin + m * p_.sin.column * size_of(p_.sin.type), p_.sin.type)}
                          : turn_at(static_cast<double>(position), frequencies_[m]);
     }
     made_ = true;
@@ -296,7 +291,7 @@ void turn_tokens(const turning& p, const wide* frequencies, std::int64_t first, 
     const char* from = p.x.at(p.batch, b, token);
     char* to = p.written + (p.out.at(p.batch, b, token) - p.out.data);
     for (std::int64_t head = 0; head < p.heads; ++head) {
-      p.type == dtype::f32 ? turn_head<float>(p, mine, from, to) : turn_head<double>(p, mine, from, to);
+      detail::with_type(p.type, [&]<class T>(T) { turn_head<T>(p, mine, from, to); });
       from += p.x_head * size_of(p.type);
       to += p.out_head * size_of(p.type);
     }

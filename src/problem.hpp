@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "attend/attention.hpp"
+#include "elements.hpp"
 
 namespace attend::detail {
 
@@ -166,15 +167,7 @@ inline std::int64_t key_segment(const problem& p, std::int64_t b, std::int64_t j
 
 /// A number of the inputs' dtype or float32 that stands beside them.
 inline double number_at(const operand& x, std::int64_t offset) noexcept {
-  const char* const at = static_cast<const char*>(x.data) + offset * size_of(x.type);
-  if (x.type == dtype::f32) {
-    float value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  }
-  double value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
+  return load_number(static_cast<const char*>(x.data) + offset * size_of(x.type), x.type);
 }
 
 /// Slope of ALiBi for a head.

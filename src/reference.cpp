@@ -153,10 +153,16 @@ response response_to(normalizer kind, const seen_key& key, const denominator& be
 }
 
 template <class T>
+inline constexpr double relative_bound = std::is_same_v<T, double>    ? 1e-12
+                                         : std::is_same_v<T, float>   ? 2e-6
+                                         : std::is_same_v<T, float16> ? 1e-3
+                                                                      : 8e-3;
+
+template <class T>
 void bound_errors(const problem& p, layout order, const result& truth, tensor<double>& bounds) {
-  constexpr double relative = std::is_same_v<T, float> ? 2e-6 : 1e-12;
-  constexpr double epsilon = std::numeric_limits<T>::epsilon();
-  constexpr double flushed = std::numeric_limits<T>::min();  // below the smallest normal number results may be flushed
+  constexpr double relative = relative_bound<T>, epsilon = std::numeric_limits<accumulator<T>>::epsilon();
+  // Below the smallest normal number of the accumulator results may be flushed, and float16 has fewer numbers there than that.
+  constexpr double flushed = std::max<double>(std::numeric_limits<accumulator<T>>::min(), std::numeric_limits<T>::denorm_min());
   const double largest = largest_value<T>(p);
   std::fill(bounds.begin(), bounds.end(), relative * largest + flushed);
   std::vector<seen_key> keys;
@@ -192,7 +198,7 @@ void bound_errors(const problem& p, layout order, const result& truth, tensor<do
 
 template <class... Arguments>
 void evaluate(const problem& p, Arguments&&... more) {
-  p.type == dtype::f32 ? evaluate<float>(p, more...) : evaluate<double>(p, more...);
+  attend::detail::with_type(p.type, [&]<class T>(T) { evaluate<T>(p, more...); });
 }
 
 tensor<double> bounds_of(const problem& p, const extents& shape, const options& how, const result& truth) {
@@ -203,7 +209,7 @@ tensor<double> bounds_of(const problem& p, const extents& shape, const options& 
   if (how.dropout.p > 0 && !how.dropout.seed)
     throw argument_error("seed", "the seed that truth was made with", "none, which draws another");
   tensor<double> bounds(shape);
-  p.type == dtype::f32 ? bound_errors<float>(p, how.layout, truth, bounds) : bound_errors<double>(p, how.layout, truth, bounds);
+  attend::detail::with_type(p.type, [&]<class T>(T) { bound_errors<T>(p, how.layout, truth, bounds); });
   return bounds;
 }
 

@@ -24,7 +24,25 @@ operation operation_for(const problem& p, std::int64_t queries) noexcept {
   return queries * p.group <= few_queries_rows && !p.reproducible ? operation::few_queries : operation::forward;
 }
 
-kernel_choice choose(const problem& p, operation op) { return choose_kernel({op, p.type, p.type, p.type}); }
+kernel_choice choose(const problem& p, operation op) { return choose_kernel({op, p.type, p.type, accumulator_of(p.type)}); }
+
+/// What a kernel's scratch has to hold. Rows of halves become numbers of the accumulator tile by tile, but where few_queries reads them
+/// once: values, and the keys of dot products.
+scratch_shape shape_for(const problem& p, operation op, const factors& scales) noexcept {
+  const bool converts = p.type != accumulator_of(p.type), forward = op == operation::forward;
+  const bool dot = p.compatibility == compatibility_kind::dot, reads_keys = p.compatibility != compatibility_kind::none;
+  scratch_shape shape{};
+  shape.width = p.width;
+  shape.value_width = p.value_width;
+  shape.pack_k = p.compatibility == compatibility_kind::cosine || scales.key != 1 ||
+                 (reads_keys && (!readable_in_place(p.k, p.width) || (converts && (forward || !dot))));
+  shape.pack_v = !readable_in_place(p.v, p.value_width) || (converts && forward);
+  shape.has_relative = static_cast<bool>(p.relative);
+  shape.additive = p.compatibility == compatibility_kind::additive;
+  shape.dropout = p.dropout_p > 0;
+  for (int i = 0; i < p.score_count; ++i) shape.biases += p.score[i].what == score_function::kind::bias;
+  return shape;
+}
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
 
@@ -52,17 +70,6 @@ const char* reason_for(const problem& p, operation op) noexcept {
 route::route(const problem& p)
     : scales(factors_of(p)),
       lists_(p.query_starts ? (2 * p.batch.count + most_parts) * static_cast<std::int64_t>(sizeof(std::int64_t)) : 0) {
-  const bool reads_keys = p.compatibility != compatibility_kind::none;
-  shape.width = p.width;
-  shape.value_width = p.value_width;
-  shape.pack_k =
-      p.compatibility == compatibility_kind::cosine || scales.key != 1 || (reads_keys && !readable_in_place(p.k, p.width));
-  shape.pack_v = !readable_in_place(p.v, p.value_width);
-  shape.has_relative = static_cast<bool>(p.relative);
-  shape.additive = p.compatibility == compatibility_kind::additive;
-  shape.dropout = p.dropout_p > 0;
-  for (int i = 0; i < p.score_count; ++i) shape.biases += p.score[i].what == score_function::kind::bias;
-
   if (p.query_starts) {
     pack(p);
     return;
@@ -82,9 +89,10 @@ void route::add(const problem& p, operation op, bool split, part& made) {
   made.op = op;
   made.choice = choose(p, op);
   const kernel& k = *made.choice.entry;
-  made.scratch_bytes = k.scratch_bytes(shape);
-  made.partial_bytes = k.partial_bytes(shape);
-  made.total_bytes = k.total_bytes(shape);
+  made.shape = shape_for(p, op, scales);
+  made.scratch_bytes = k.scratch_bytes(made.shape);
+  made.partial_bytes = k.partial_bytes(made.shape);
+  made.total_bytes = k.total_bytes(made.shape);
   if (!split) return;
   const std::int64_t fit = wave_bytes / (made.blocks * made.partial_bytes), needed = ceil_divide(enough_items, made.blocks);
   made.wave = std::min(made.chunks, std::max(fit, needed));

@@ -14,6 +14,7 @@ namespace attend::detail {
 struct part {
   kernel_choice choice{};
   operation op = operation::forward;
+  scratch_shape shape{};
   std::int64_t scratch_bytes = 0, partial_bytes = 0, total_bytes = 0;
   std::int64_t blocks = 0;
   std::int64_t chunks = 0;       // of the longest sequence
@@ -35,7 +36,6 @@ class route {
   const part* end() const noexcept { return parts_ + count_; }
 
   factors scales;
-  scratch_shape shape{};
 
  private:
   void add(const problem& p, operation op, bool split, part& made);

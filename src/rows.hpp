@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <new>
 
 #include "attend/executor.hpp"
 #include "attend/tensor.hpp"
+#include "elements.hpp"
 #include "environment.hpp"
 
 namespace attend::detail {
@@ -46,18 +46,6 @@ inline std::int64_t offset_at(const extents& shape, const extents& strides, int 
     index /= shape[axis];
   }
   return axes > 0 ? offset + index * strides[0] : 0;
-}
-
-/// Elements lie at any address.
-template <class T>
-T load(const char* at) noexcept {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-template <class T>
-void store(char* at, T value) noexcept {
-  std::memcpy(at, &value, sizeof value);
 }
 
 }  // namespace attend::detail

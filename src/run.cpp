@@ -110,7 +110,7 @@ class runner {
     char* const memory = thread_scratch(work.scratch_bytes + work.total_bytes + work.partial_bytes);
     char* const total = memory + work.scratch_bytes;
     char* const next = total + work.total_bytes;
-    const block_job job = job_of(at, r_.shape, memory);
+    const block_job job = job_of(at, work.shape, memory);
     k.load(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     const std::int64_t first = first_key(bounds) / k.chunk_keys, chunks = (last_key(bounds) + k.chunk_keys - 1) / k.chunk_keys;
@@ -146,7 +146,7 @@ class runner {
       const std::int64_t count = std::min(work.wave, work.chunks - first);
       for_each(work.blocks * count, [&](std::int64_t item) {
         const std::int64_t block = item / count, n = item % count;
-        const block_job job = job_of(place_of(p_, work, block), r_.shape, thread_scratch(work.scratch_bytes));
+        const block_job job = job_of(place_of(p_, work, block), work.shape, thread_scratch(work.scratch_bytes));
         const auto [begin, end] = chunk_keys(k, bounds_of(job.lanes), first + n);
         filled[block * slots + n] = begin < end;
         if (begin == end) return;
@@ -156,7 +156,7 @@ class runner {
       const bool last = first + count == work.chunks;
       for_each(work.blocks, [&](std::int64_t block) {
         const block_place at = place_of(p_, work, block);
-        const block_job job = job_of(at, r_.shape, thread_scratch(work.scratch_bytes));
+        const block_job job = job_of(at, work.shape, thread_scratch(work.scratch_bytes));
         char& any = filled[block * slots + work.wave];
         char* const total = slot(block, work.wave);
         for (std::int64_t n = 0; n < count; ++n) {
@@ -209,9 +209,7 @@ class runner {
       factor[lane] = end.factor;
       if (!p_.lse) continue;
       void* const to = query_row(p_, p_.lse, at.sequence, head, row / p_.group);
-      const float single = static_cast<float>(end.lse);
-      std::memcpy(to, p_.type == dtype::f32 ? static_cast<const void*>(&single) : &end.lse,
-                  static_cast<std::size_t>(size_of(p_.type)));
+      store_number(to, p_.lse.type, end.lse);
     }
     if (p_.out) k.finish(job, total, factor);
     if (p_.weights) {
@@ -234,7 +232,7 @@ class runner {
   void write_pairs(const part& work, const block_place& at, const operand& to, int steps, std::int64_t last, double rest,
                    const Write& write) {
     const kernel& k = *work.choice.entry;
-    scratch_shape shape = r_.shape;
+    scratch_shape shape = work.shape;
     shape.pack_v = false;  // values are not needed again
     // The sums are no longer needed, and with them what this thread's scratch held.
     block_job job = job_of(at, shape, thread_scratch(k.scratch_bytes(shape)));
@@ -249,12 +247,9 @@ class runner {
       if (stopped()) return;
       write(job, begin, std::min(begin + k.chunk_keys, last));
     }
-    const float single = static_cast<float>(rest);
-    const void* const number = p_.type == dtype::f32 ? static_cast<const void*>(&single) : &rest;
     for (int lane = 0; lane < job.lanes.count; ++lane) {
       for (std::int64_t j = last; j < p_.keys; ++j) {
-        char* const element = static_cast<char*>(job.lanes.pairs[lane]) + j * to.column * size_of(p_.type);
-        std::memcpy(element, number, static_cast<std::size_t>(size_of(p_.type)));
+        store_number(static_cast<char*>(job.lanes.pairs[lane]) + j * to.column * size_of(to.type), to.type, rest);
       }
     }
   }

@@ -25,6 +25,8 @@ std::string_view name_of(dtype type) noexcept {
     case dtype::i64: return "int64";
     case dtype::f32: return "float32";
     case dtype::f64: return "float64";
+    case dtype::f16: return "float16";
+    case dtype::bf16: return "bfloat16";
     case dtype::none: break;
   }
   return "none";

@@ -53,7 +53,7 @@ axes heads_first(const array_view& x, layout order) {
 
 void check_input(const char* name, const array_view& x, dtype type, inputs given) {
   if (!x) refuse(name, "an array", "none");
-  if (x.type != dtype::f32 && x.type != dtype::f64) refuse_type(name, "float32 or float64", x.type);
+  if (!is_input_type(x.type)) refuse_type(name, input_types, x.type);
   if (x.type != type) refuse_type(name, std::string(name_of(type)) + ", the dtype of q", x.type);
   if (x.shape.rank() < 2) refuse(name, "rank 2 to 8", "shape " + x.shape.to_string() + " of rank " + to_string(x.shape.rank()));
   check_memory(name, x, given);
@@ -126,9 +126,16 @@ void check_memory(const char* name, const array_view& x, inputs given) {
     refuse(name, "a byte span below 2^63", "shape " + x.shape.to_string() + " with strides " + x.strides.to_string());
 }
 
+bool is_input_type(dtype type) noexcept {
+  return type == dtype::f32 || type == dtype::f64 || type == dtype::f16 || type == dtype::bf16;
+}
+
+std::string added_types(dtype inputs) {
+  return (inputs == dtype::f32 ? "" : std::string(name_of(inputs)) + " or ") + "float32";
+}
+
 void check_added_type(const char* name, const array_view& x, const problem& p) {
-  if (x.type != p.type && x.type != dtype::f32)
-    refuse_type(name, p.type == dtype::f32 ? "float32" : "float64 or float32", x.type);
+  if (x.type != p.type && x.type != dtype::f32) refuse_type(name, added_types(p.type), x.type);
 }
 
 std::string text_of(double number) {

@@ -112,7 +112,7 @@ void check_results(problem& p, const array_view& q, const array_view& k, const a
   if (results.lse) {
     if (p.normalizer != normalizer::softmax)
       refuse("lse", "normalizer softmax, the only one with an LSE", std::string(name_of(p.normalizer)));
-    check_result("lse", results.lse, p.type, lse_shape(p, matrices), read);
+    check_result("lse", results.lse, accumulator_of(p.type), lse_shape(p, matrices), read);
     array_view rows = results.lse;  // read as (..., H, L, 1), packed as (L, H, 1)
     rows.shape.push_back(1);
     rows.strides.push_back(0);

@@ -151,6 +151,43 @@ TEST(the_peak_of_memory, stays_below_eight_megabytes_for_16384_queries_and_keys)
   EXPECT_LT(status_bytes("VmHWM") - before, 8 << 20);
 }
 
+template <class T>
+void expect_no_converted_tensor() {
+  const sizes n{.B = 1, .H = 1, .Hk = 1, .L = 40, .S = quick() ? 20'000 : 80'000, .E = 128, .Ev = 128};
+  const auto x = make_inputs<T>(n);
+  tensor<T> out({1, 1, n.L, n.Ev});
+  if (!reset_peak()) GTEST_SKIP() << "this kernel does not reset the peak of a process";
+  const std::int64_t before = status_bytes("VmRSS");
+  ASSERT_GT(before, 0);
+  attention(x.q, x.k, x.v, outputs{.out = out}, {.threads = 2});
+  attention(tensor_view<const T>(x.q.data(), {1, 1, 4, n.E}), x.k, x.v,
+            outputs{.out = tensor_view<T>(out.data(), {1, 1, 4, n.Ev})}, {.threads = 2});
+  EXPECT_LT(status_bytes("VmHWM") - before, 8 << 20) << "keys in float32 alone would be " << n.S * n.E * 4 << " bytes";
+}
+
+TEST(the_peak_of_memory, holds_no_tensor_of_halves_in_float32) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep shadow memory";
+#endif
+  expect_no_converted_tensor<float16>();
+  expect_no_converted_tensor<bfloat16>();
+}
+
+TEST(a_second_equal_call, allocates_nothing_in_halves) {
+  ATTEND_SKIP_UNLESS_COUNTED();
+  for (const std::int64_t L : {2, 150}) {
+    const sizes n{.B = 2, .H = 4, .Hk = 2, .L = L, .S = 3000, .E = 16, .Ev = 8};
+    const auto x = make_inputs<bfloat16>(n);
+    tensor<bfloat16> out({n.B, n.H, n.L, n.Ev}), weights({n.B, n.H, n.L, n.S});
+    for (const int threads : {1, 2}) {
+      EXPECT_EQ(allocations_of_a_later(
+                    [&] { attention(x.q, x.k, x.v, outputs{.out = out, .weights = weights}, {.threads = threads}); }),
+                0)
+          << n.to_string() << ", " << threads << " threads";
+    }
+  }
+}
+
 TEST(the_plan, reports_the_scratch_that_a_call_uses) {
   const auto facts_of = [](std::int64_t L, std::int64_t S) {
     return make_plan({.type = dtype::f32, .q = {1, L, 64}, .k = {1, S, 64}, .v = {1, S, 64}}).facts();

@@ -13,7 +13,7 @@ namespace {
 
 template <class T>
 class merging : public testing::Test {};
-TYPED_TEST_SUITE(merging, element_types);
+TYPED_TEST_SUITE(merging, stored_types);
 
 template <class T>
 constexpr T nan_of = std::numeric_limits<T>::quiet_NaN();
@@ -22,9 +22,10 @@ constexpr T infinity_of = std::numeric_limits<T>::infinity();
 
 template <class T>
 struct parts {
-  std::vector<tensor<T>> outs, lses;
+  std::vector<tensor<T>> outs;
+  std::vector<tensor<accumulator<T>>> lses;
 
-  void add(tensor<T> out, tensor<T> lse) {
+  void add(tensor<T> out, tensor<accumulator<T>> lse) {
     outs.push_back(std::move(out));
     lses.push_back(std::move(lse));
   }
@@ -36,15 +37,19 @@ template <class T>
 parts<T> random_parts(std::size_t count, const extents& rows, std::int64_t columns, std::uint64_t seed, double spread = 5) {
   parts<T> all;
   for (std::size_t part = 0; part < count; ++part)
-    all.add(normal<T>(appended(rows, columns), 100 * seed + part), normal<T>(rows, 100 * seed + 50 + part, spread));
+    all.add(normal<T>(appended(rows, columns), 100 * seed + part),
+            normal<accumulator<T>>(rows, 100 * seed + 50 + part, spread));
   return all;
 }
 
 /// Finite parts alone. In long double, without the running maximum's help where it is not needed.
 template <class T>
 testing::AssertionResult is_weighted_mean(const merged<T>& got, const parts<T>& from) {
-  constexpr long double half_unit = std::numeric_limits<T>::epsilon() / 2;
-  const long double own = std::is_same_v<T, float> ? 1e-14L : 1e-16L * static_cast<long double>(from.outs.size() + 10);
+  constexpr long double half_unit = std::numeric_limits<T>::epsilon() / 2,
+                        half_unit_of_logs = std::numeric_limits<accumulator<T>>::epsilon() / 2;
+  const long double own = std::is_same_v<T, double> ? 1e-16L * static_cast<long double>(from.outs.size() + 10) : 1e-14L;
+  const long double tiny =
+      std::is_same_v<T, accumulator<T>> ? 0 : static_cast<long double>(std::numeric_limits<T>::denorm_min());
   if (got.out.shape() != from.outs[0].shape() || got.lse.shape() != from.rows()) return testing::AssertionFailure() << "shapes";
   for (std::int64_t row = 0; row < from.lses[0].size(); ++row) {
     long double top = -INFINITY, sum = 0;
@@ -52,7 +57,7 @@ testing::AssertionResult is_weighted_mean(const merged<T>& got, const parts<T>& 
     for (const auto& lse : from.lses) sum += std::exp(static_cast<long double>(lse.data()[row]) - top);
     const long double log_sum = top + std::log(sum);
     if (const long double off = std::abs(got.lse.data()[row] - log_sum);
-        !(off <= half_unit * std::abs(log_sum) * 1.001L + own * std::max(1.0L, std::abs(log_sum))))
+        !(off <= half_unit_of_logs * std::abs(log_sum) * 1.001L + own * std::max(1.0L, std::abs(log_sum))))
       return testing::AssertionFailure() << "lse of row " << row << ": " << got.lse.data()[row] << ", expected "
                                          << static_cast<double>(log_sum);
     for (std::int64_t c = 0; c < from.columns(); ++c) {
@@ -63,7 +68,7 @@ testing::AssertionResult is_weighted_mean(const merged<T>& got, const parts<T>& 
         largest_part = std::max(largest_part, std::abs(value));
       }
       const T is = got.out.data()[row * from.columns() + c];
-      if (!(std::abs(is - mean) <= half_unit * std::abs(mean) * 1.001L + own * largest_part))
+      if (!(std::abs(is - mean) <= half_unit * std::abs(mean) * 1.001L + own * largest_part + tiny))
         return testing::AssertionFailure() << "out of row " << row << ", column " << c << ": " << is << ", expected "
                                            << static_cast<double>(mean);
     }
@@ -91,7 +96,8 @@ TYPED_TEST(merging, of_one_part_returns_its_bits) {
   auto x = random_parts<T>(1, {4, 9}, 33, 1);
   x.outs[0](0, 0, 0) = nan_of<T>, x.outs[0](0, 0, 1) = infinity_of<T>, x.outs[0](1, 2, 3) = -infinity_of<T>;
   x.outs[0](2, 2, 2) = std::numeric_limits<T>::max(), x.outs[0](2, 2, 3) = std::numeric_limits<T>::denorm_min();
-  x.lses[0](3, 3) = std::numeric_limits<T>::max(), x.lses[0](3, 4) = std::numeric_limits<T>::lowest();
+  using logs = std::numeric_limits<accumulator<T>>;
+  x.lses[0](3, 3) = logs::max(), x.lses[0](3, 4) = logs::lowest();
   const auto got = merge(x.outs, x.lses);
   EXPECT_TRUE(same_bits(got.out, x.outs[0]));
   EXPECT_TRUE(same_bits(got.lse, x.lses[0]));
@@ -103,7 +109,8 @@ TYPED_TEST(merging, takes_nothing_from_a_part_whose_lse_is_minus_infinity) {
     for (const bool first : {true, false}) {
       auto x = random_parts<T>(2, {3, 5}, 17, 2);
       const std::size_t nothing = first ? 0 : 1, kept = first ? 1 : 0;
-      x.outs[nothing] = tensor<T>(x.outs[0].shape(), garbage), x.lses[nothing] = tensor<T>(x.rows(), -infinity_of<T>);
+      x.outs[nothing] = tensor<T>(x.outs[0].shape(), garbage),
+      x.lses[nothing] = tensor<accumulator<T>>(x.rows(), -infinity_of<accumulator<T>>);
       const auto got = merge(x.outs, x.lses);
       EXPECT_TRUE(same_bits(got.out, x.outs[kept])) << garbage;
       EXPECT_TRUE(same_bits(got.lse, x.lses[kept])) << garbage;
@@ -114,7 +121,8 @@ TYPED_TEST(merging, takes_nothing_from_a_part_whose_lse_is_minus_infinity) {
 TYPED_TEST(merging, of_parts_that_are_all_nothing_is_nothing) {
   using T = TypeParam;
   parts<T> x;
-  for (int part = 0; part < 3; ++part) x.add(tensor<T>({2, 3, 4}, nan_of<T>), tensor<T>({2, 3}, -infinity_of<T>));
+  for (int part = 0; part < 3; ++part)
+    x.add(tensor<T>({2, 3, 4}, nan_of<T>), tensor<accumulator<T>>({2, 3}, -infinity_of<accumulator<T>>));
   const auto got = merge(x.outs, x.lses);
   EXPECT_TRUE(same_bits(got.out, tensor<T>({2, 3, 4}, T(0))));
   EXPECT_TRUE(same_bits(got.lse, x.lses[0]));
@@ -122,7 +130,7 @@ TYPED_TEST(merging, of_parts_that_are_all_nothing_is_nothing) {
 
 TYPED_TEST(merging, passes_nan_on_and_gives_nan_for_an_infinite_lse_in_that_row_alone) {
   using T = TypeParam;
-  for (const T bad : {nan_of<T>, infinity_of<T>}) {
+  for (const accumulator<T> bad : {nan_of<accumulator<T>>, infinity_of<accumulator<T>>}) {
     for (std::size_t part = 0; part < 3; ++part) {
       auto x = random_parts<T>(3, {4}, 6, 3);
       const auto before = merge(x.outs, x.lses);
@@ -155,7 +163,8 @@ TYPED_TEST(merging, of_the_largest_numbers_stays_in_range) {
     for (const T value : {most, -most}) {
       parts<T> x;
       for (std::size_t part = 0; part < count; ++part) {
-        x.add(tensor<T>({1, 2}, value), tensor<T>({1}, count < 11 ? T(0.1) * static_cast<T>(part) : T(0)));
+        const double log = count < 11 ? 0.1 * static_cast<double>(part) : 0;
+        x.add(tensor<T>({1, 2}, value), tensor<accumulator<T>>({1}, static_cast<accumulator<T>>(log)));
         x.outs.back()(0, 1) = part % 2 ? value : -value;
       }
       const auto got = merge(x.outs, x.lses);
@@ -164,15 +173,16 @@ TYPED_TEST(merging, of_the_largest_numbers_stays_in_range) {
     }
   }
   parts<T> high;
-  for (int part = 0; part < 2; ++part) high.add(tensor<T>({1, 1}, T(part)), tensor<T>({1}, most));
-  EXPECT_EQ(merge(high.outs, high.lses).lse(0), most);
+  constexpr auto most_of_logs = std::numeric_limits<accumulator<T>>::max();
+  for (int part = 0; part < 2; ++part) high.add(tensor<T>({1, 1}, T(part)), tensor<accumulator<T>>({1}, most_of_logs));
+  EXPECT_EQ(merge(high.outs, high.lses).lse(0), most_of_logs);
   EXPECT_EQ(merge(high.outs, high.lses).out(0, 0), T(0.5));
 }
 
 TYPED_TEST(merging, gives_zeros_no_sign) {
   using T = TypeParam;
   parts<T> x;
-  for (int part = 0; part < 2; ++part) x.add(tensor<T>({2, 70}, T(-0.0)), tensor<T>({2}, T(part)));
+  for (int part = 0; part < 2; ++part) x.add(tensor<T>({2, 70}, T(-0.0)), tensor<accumulator<T>>({2}, accumulator<T>(part)));
   EXPECT_TRUE(same_bits(merge(x.outs, x.lses).out, tensor<T>({2, 70}, T(0))));
 }
 
@@ -189,7 +199,8 @@ TYPED_TEST(merging, reads_and_writes_any_strides_and_nothing_else) {
   const auto x = random_parts<T>(3, {2, 3}, 70, 6);
   const auto plain = merge(x.outs, x.lses);
   const extents steps[] = {{1000, -300, 2}, {-3, 7, 30}, {211, 70, -1}}, log_steps[] = {{-1, 5}, {3, 1}, {0, 0}};
-  std::vector<strided<T>> outs, lses;
+  std::vector<strided<T>> outs;
+  std::vector<strided<accumulator<T>>> lses;
   std::vector<array_view> out_views, lse_views;
   for (std::size_t part = 0; part < 3; ++part) outs.emplace_back(x.outs[part], steps[part]);
   for (std::size_t part = 0; part < 2; ++part) lses.emplace_back(x.lses[part], log_steps[part]);
@@ -197,15 +208,17 @@ TYPED_TEST(merging, reads_and_writes_any_strides_and_nothing_else) {
   for (auto& lse : lses) lse_views.emplace_back(lse.view());
   lse_views.emplace_back(x.lses[2]);
   for (const extents& out_steps : {extents{210, 70, 1}, extents{-1, -3, 40}, extents{500, 150, 2}}) {
-    strided<T> out({2, 3, 70}, out_steps), lse({2, 3}, {-4, 11});
+    strided<T> out({2, 3, 70}, out_steps);
+    strided<accumulator<T>> lse({2, 3}, {-4, 11});
     merge(out_views, lse_views, {.out = out.view(), .lse = lse.view()});
     EXPECT_TRUE(same_bits(out.values(), plain.out) && same_bits(lse.values(), plain.lse)) << out_steps.to_string();
     EXPECT_TRUE(out.gaps_are_intact() && lse.gaps_are_intact());
   }
-  const unaligned<T> odd(x.outs[0]), odd_lse(x.lses[0]);
+  const unaligned<T> odd(x.outs[0]);
+  const unaligned<accumulator<T>> odd_lse(x.lses[0]);
   unaligned<T> odd_out(x.outs[0].shape());
   const array_view from[] = {const_cast<unaligned<T>&>(odd).view(), x.outs[1], x.outs[2]};
-  const array_view logs[] = {const_cast<unaligned<T>&>(odd_lse).view(), x.lses[1], x.lses[2]};
+  const array_view logs[] = {const_cast<unaligned<accumulator<T>>&>(odd_lse).view(), x.lses[1], x.lses[2]};
   merge(from, logs, {.out = odd_out.view()});
   EXPECT_TRUE(same_bits(odd_out.values(), plain.out));
 }
@@ -215,7 +228,8 @@ TYPED_TEST(merging, gives_each_result_without_the_other) {
   const auto x = random_parts<T>(2, {3}, 5, 7);
   const auto both = merge(x.outs, x.lses);
   const array_view outs[] = {x.outs[0], x.outs[1]}, lses[] = {x.lses[0], x.lses[1]};
-  tensor<T> out({3, 5}), lse({3});
+  tensor<T> out({3, 5});
+  tensor<accumulator<T>> lse({3});
   merge(outs, lses, {.out = out});
   merge(outs, lses, {.lse = lse});
   EXPECT_TRUE(same_bits(out, both.out) && same_bits(lse, both.lse));
@@ -265,10 +279,10 @@ TYPED_TEST(merging, of_empty_arrays_writes_what_there_is) {
     extents rows;
     for (int axis = 0; axis + 1 < shape.rank(); ++axis) rows.push_back(shape[axis]);
     parts<T> x;
-    for (int part = 0; part < 2; ++part) x.add(tensor<T>(shape), tensor<T>(rows, T(1)));
+    for (int part = 0; part < 2; ++part) x.add(tensor<T>(shape), tensor<accumulator<T>>(rows, 1));
     const auto got = merge(x.outs, x.lses);
     EXPECT_EQ(got.out.size(), 0);
-    for (const T lse : got.lse) EXPECT_EQ(lse, static_cast<T>(1 + std::log(2.0)));
+    for (const auto lse : got.lse) EXPECT_EQ(lse, static_cast<accumulator<T>>(1 + std::log(2.0)));
   }
 }
 

@@ -52,7 +52,7 @@ const std::vector<sizes> problems = {{.B = 1, .H = 8, .Hk = 8, .L = 256, .S = 25
 
 TEST(a_plan, has_numbers_that_fit_together) {
   for (const sizes& n : problems) {
-    for (const dtype type : {dtype::f32, dtype::f64}) {
+    for (const dtype type : {dtype::f32, dtype::f64, dtype::f16, dtype::bf16}) {
       for (const bool reproducible : {false, true}) {
         expect_consistent(n, {.reproducible = reproducible}, type);
         expect_consistent(n, {.causal = true, .query_offset = lower_right, .reproducible = reproducible}, type);

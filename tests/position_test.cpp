@@ -13,16 +13,19 @@ namespace {
 
 template <class T>
 class rotary_embeddings : public testing::Test {};
-TYPED_TEST_SUITE(rotary_embeddings, element_types);
+TYPED_TEST_SUITE(rotary_embeddings, stored_types);
 
 constexpr std::int64_t far_token = std::int64_t{1} << 31;
 
-/// How far a result of rotating the pair (a, b) may be from the truth: half a unit in the last place in float32, a few of the
-/// pair's size in float64.
+/// How far a result of rotating the pair (a, b) may be from the truth: half a unit in the last place, in float64 a few of the
+/// pair's size.
 template <class T>
 double turn_bound(double a, double b, double truth) {
   const double size = std::hypot(a, b);
-  return std::is_same_v<T, float> ? 0x1p-24 * std::abs(truth) + 1e-15 * size + 1e-45 : 5e-16 * size;
+  using limits = std::numeric_limits<T>;
+  if (std::is_same_v<T, double>) return 5e-16 * size;
+  return static_cast<double>(limits::epsilon()) / 2 * std::abs(truth) + 1e-15 * size +
+         static_cast<double>(limits::denorm_min());
 }
 
 struct pair_of_turn {
@@ -156,7 +159,7 @@ TYPED_TEST(rotary_embeddings, make_dot_products_depend_on_the_distance_alone) {
     for (std::int64_t c = 0; c < 64; ++c) sum += static_cast<double>(a(0, c)) * static_cast<double>(b(0, c));
     return sum;
   };
-  const double bound = std::is_same_v<T, float> ? 1e-5 : 1e-13;
+  const double bound = std::is_same_v<T, double> ? 1e-13 : 80 * static_cast<double>(std::numeric_limits<T>::epsilon());
   EXPECT_NEAR(product(10, 3), product(1000007, 1000000), bound);
   EXPECT_NEAR(product(10, 3), product(far_token, far_token - 7), bound);
   EXPECT_GT(std::abs(product(10, 3) - product(10, 4)), 0.01);

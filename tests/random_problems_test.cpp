@@ -12,7 +12,7 @@ namespace {
 
 template <class T>
 struct random_problems : testing::Test {};
-TYPED_TEST_SUITE(random_problems, element_types);
+TYPED_TEST_SUITE(random_problems, stored_types);
 
 extents axes_of(const sizes& n, std::int64_t heads, std::int64_t length, std::int64_t width, layout order) {
   return order == layout::bhld ? extents{n.B, heads, length, width} : extents{n.B, length, heads, width};

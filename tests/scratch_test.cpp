@@ -39,7 +39,7 @@ struct dirty_scratch : executor {
 
 template <class T>
 struct scratch : testing::Test {};
-TYPED_TEST_SUITE(scratch, element_types);
+TYPED_TEST_SUITE(scratch, sized_types);
 
 /// Both kernels; split keys, whole blocks; widths that fill no vector.
 const std::vector<sizes> problems = {{.B = 1, .H = 2, .Hk = 1, .L = 1, .S = 2100, .E = 5, .Ev = 3},

@@ -10,7 +10,7 @@ namespace {
 
 template <class T>
 struct shapes : testing::Test {};
-TYPED_TEST_SUITE(shapes, element_types);
+TYPED_TEST_SUITE(shapes, sized_types);
 
 /// By the plan's own rule, and with the one kernel that serves every L.
 template <class T>

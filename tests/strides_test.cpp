@@ -11,7 +11,7 @@ namespace {
 
 template <class T>
 struct strides : testing::Test {};
-TYPED_TEST_SUITE(strides, element_types);
+TYPED_TEST_SUITE(strides, stored_types);
 
 const std::vector<sizes> problems = {{.B = 2, .H = 4, .Hk = 2, .L = 1, .S = 40, .E = 17, .Ev = 9},
                                      {.B = 2, .H = 2, .Hk = 1, .L = 3, .S = 300, .E = 16, .Ev = 16},
@@ -142,7 +142,8 @@ TYPED_TEST(strides, of_results_leave_the_gaps_alone) {
       const auto want = compute(x, how, true);
       for (const extents& placement : placements(want.out.shape())) {
         const extents of_weights = placements(want.weights.shape())[2];
-        strided<TypeParam> out(want.out.shape(), placement), lse(want.lse.shape(), {-n.H * n.L * 2, n.L * 2, 2});
+        strided<TypeParam> out(want.out.shape(), placement);
+        strided<accumulator<TypeParam>> lse(want.lse.shape(), {-n.H * n.L * 2, n.L * 2, 2});
         strided<TypeParam> weights(want.weights.shape(), of_weights);
         attention(x.q, x.k, x.v, outputs{.out = out.view(), .lse = lse.view(), .weights = weights.view()}, how);
         EXPECT_TRUE(same_bits(out.values(), want.out)) << placement.to_string() << ", " << n.to_string();
@@ -178,8 +179,8 @@ TYPED_TEST(strides, begin_at_any_address) {
     for (const bool reproducible : {false, true}) {
       options how{.bias = bias, .reproducible = reproducible};
       const auto want = compute(x, how, true);
-      unaligned<TypeParam> q(x.q), k(x.k), v(x.v), added(bias), out(want.out.shape()), lse(want.lse.shape()),
-          weights(want.weights.shape());
+      unaligned<TypeParam> q(x.q), k(x.k), v(x.v), added(bias), out(want.out.shape()), weights(want.weights.shape());
+      unaligned<accumulator<TypeParam>> lse(want.lse.shape());
       how.bias = added.view();
       attention(q.view(), k.view(), v.view(), outputs{.out = out.view(), .lse = lse.view(), .weights = weights.view()}, how);
       EXPECT_TRUE(same_bits(computed<TypeParam>{out.values(), lse.values(), weights.values()}, want)) << n.to_string();
@@ -259,7 +260,8 @@ TYPED_TEST(strides, outputs_may_be_wanted_alone) {
     for (const bool reproducible : {false, true}) {
       const options how{.reproducible = reproducible};
       const auto want = compute(x, how, true);
-      tensor<TypeParam> out(want.out.shape()), lse(want.lse.shape()), weights(want.weights.shape());
+      tensor<TypeParam> out(want.out.shape()), weights(want.weights.shape());
+      tensor<accumulator<TypeParam>> lse(want.lse.shape());
       attention(x.q, x.k, x.v, outputs{.out = out}, how);
       attention(x.q, x.k, x.v, outputs{.lse = lse}, how);
       attention(x.q, x.k, x.v, outputs{.weights = weights}, how);

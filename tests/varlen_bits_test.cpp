@@ -10,7 +10,7 @@ namespace {
 
 template <class T>
 struct packed_bits : testing::Test {};
-TYPED_TEST_SUITE(packed_bits, element_types);
+TYPED_TEST_SUITE(packed_bits, stored_types);
 
 const sizes heads{.H = 4, .Hk = 2, .E = 5, .Ev = 3};
 

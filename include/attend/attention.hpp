@@ -28,6 +28,7 @@ enum class score_stage : std::uint8_t { scaled, capped, biased };
 std::string_view name_of(score_stage stage) noexcept;
 
 /// Where results go: memory of the caller's, any strides, none of it overlapping an input. Only what is given is computed.
+/// Results and weights below the smallest normal number of the accumulator (float32, or float64 of float64 inputs) may come out as 0.
 struct outputs {
   mutable_array_view out = {};  ///< (..., H, L, Ev), or (..., L, H, Ev) in layout blhd; the inputs' dtype
   mutable_array_view lse =
@@ -40,8 +41,8 @@ struct outputs {
 /// Attention into memory of the caller's.
 ///
 /// Shapes: q (..., H, L, E), k (..., Hk, S, E), v (..., Hk, S, Ev); rank 2 is (L, E), rank 3 (H, L, E), further leading axes
-/// are batch axes and broadcast. `H % Hk == 0`; query head h reads key/value head h / (H/Hk). All of one dtype, float32 or
-/// float64. Allocates nothing but scratch kept per thread. Any number of threads may call at once. Throws `argument_error`
+/// are batch axes and broadcast. `H % Hk == 0`; query head h reads key/value head h / (H/Hk). All of one dtype: float32,
+/// float64, float16 or bfloat16. Allocates nothing but scratch kept per thread. Any number of threads may call at once. Throws `argument_error`
 /// before anything is written, `interrupted`, `std::bad_alloc`.
 void attention(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how = {});
 

@@ -62,7 +62,15 @@ typedef enum attend_status {
 } attend_status;
 
 // Values of members that are int32_t, so that a struct looks the same to every compiler.
-enum attend_dtype { ATTEND_NO_DTYPE = 0, ATTEND_BOOL = 1, ATTEND_INT64 = 2, ATTEND_FLOAT32 = 3, ATTEND_FLOAT64 = 4 };
+enum attend_dtype {
+  ATTEND_NO_DTYPE = 0,
+  ATTEND_BOOL = 1,
+  ATTEND_INT64 = 2,
+  ATTEND_FLOAT32 = 3,
+  ATTEND_FLOAT64 = 4,
+  ATTEND_FLOAT16 = 5,  ///< IEEE 754 binary16
+  ATTEND_BFLOAT16 = 6  ///< the upper half of a float
+};
 enum attend_layout { ATTEND_BHLD = 0, ATTEND_BLHD = 1 };
 enum attend_anchor { ATTEND_NO_ANCHOR = 0, ATTEND_UPPER_LEFT = 1, ATTEND_LOWER_RIGHT = 2 };
 enum attend_border { ATTEND_CLIP = 0, ATTEND_SHIFT = 1 };

@@ -24,8 +24,8 @@ namespace attend {
 /// lse) y_p.
 ///
 /// Shapes: at least one part; every out (..., Ev), every lse that shape without its last axis; any strides. All outs of one
-/// dtype, float32 or float64, which is the dtype of the lses, too. `results.out` and `results.lse` (either or both) have the
-/// shape and dtype of the parts; weights and scores are refused. Packed results (total, H, Ev) with (total, H) merge alike;
+/// dtype; the lses are float32, or float64 beside float64. `results.out` and `results.lse` (either or both) have the shape and
+/// dtype of the parts; weights and scores are refused. Packed results (total, H, Ev) with (total, H) merge alike;
 /// results in layout blhd, whose lse is (..., H, L), need a view that puts their axes in one order.
 ///
 /// A part whose lse is -inf adds nothing, whatever its out holds; where all are, y is 0 and lse -inf. Where attention had
@@ -37,7 +37,7 @@ void merge(std::span<const array_view> outs, std::span<const array_view> lses, c
 template <class T>
 struct merged {
   tensor<T> out;
-  tensor<T> lse;
+  tensor<accumulator<T>> lse;
 };
 
 namespace detail {
@@ -54,7 +54,7 @@ merged<detail::element_of<Outs>> merge(const Outs& outs, const Lses& lses) {
   for (const auto& out : outs) parts.emplace_back(out);
   for (const auto& lse : lses) logs.emplace_back(lse);
   merge(parts, logs, outputs{});  // checks, before anything is allocated
-  merged<T> all{tensor<T>(parts[0].shape), tensor<T>(logs[0].shape)};
+  merged<T> all{tensor<T>(parts[0].shape), tensor<accumulator<T>>(logs[0].shape)};
   merge(parts, logs, outputs{.out = all.out, .lse = all.lse});
   return all;
 }

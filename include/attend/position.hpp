@@ -52,7 +52,7 @@ struct rotary {
 /// Transformer with Rotary Position Embedding, 2021).
 ///
 /// Shapes: x (..., H, L, E) with batch axes in front, or (..., L, H, E) in layout blhd; rank 2 is (L, E), rank 3 (H, L, E), or
-/// (L, H, E) of packed sequences in layout blhd. float32 or float64, any strides. `out` has x's shape and dtype and is the very
+/// (L, H, E) of packed sequences in layout blhd. Any dtype of attention's inputs, any strides. `out` has x's shape and dtype and is the very
 /// same view as x or apart from it. Positions are given, or else rows of cosines and sines by token; without those, they lie
 /// from -2^40 to 2^40. Angles are computed to more digits than float64 has, pairs in float64, and results are rounded once.
 /// Throws `argument_error` before anything is written, `std::bad_alloc`.

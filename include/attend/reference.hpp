@@ -27,10 +27,10 @@ result attention_varlen(const array_view& q, const array_view& k, const array_vi
 
 /// The largest error that the contract allows for `out`, element by element, in the layout of `truth.out`: the larger of
 ///
-///     bound * max(max|v|, sum_j |w_j v_j|)     bound = 2e-6 for float32, 1e-12 for float64
+///     bound * max(max|v|, sum_j |w_j v_j|)     bound = 2e-6 for float32, 1e-12 for float64, 1e-3 for float16, 8e-3 for bfloat16
 ///     2 eps * M * sum_j |dy/ds_j|              what rounding scores of this size makes inevitable
 ///
-/// eps is that of the inputs' type, the sums run over the keys that the row sees, w_j are the weights after dropout, and M is
+/// eps is that of float64 for float64 and of float32 for all others, the sums run over the keys that the row sees, w_j are the weights after dropout, and M is
 /// the row's largest size of a score, or that of its sink if it is larger: |scale| * (the magnitudes of the terms of f, added
 /// up) + the magnitudes of what biases, the table and ALiBi add. A soft cap, whose slope is at most 1, changes no size.
 /// The terms are q_d k_d (dot), the same of the vectors scaled to length 1 (cosine), (q_d - k_d)^2 / (2 sigma^2) (gaussian),

@@ -12,19 +12,24 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
+
+#include "attend/half.hpp"
 
 namespace attend {
 
 /// What an array holds. `none` marks an array that was not given.
-enum class dtype : std::uint8_t { none, boolean, i64, f32, f64 };
+enum class dtype : std::uint8_t { none, boolean, i64, f32, f64, f16, bf16 };
 
-/// "float32", "float64", "bool", "int64"; "none" where there is no array.
+/// "float32", "float64", "float16", "bfloat16", "bool", "int64"; "none" where there is no array.
 std::string_view name_of(dtype type) noexcept;
 
 /// Bytes of one element; 0 for `none`.
 constexpr std::int64_t size_of(dtype type) noexcept {
   switch (type) {
     case dtype::boolean: return 1;
+    case dtype::f16:
+    case dtype::bf16: return 2;
     case dtype::f32: return 4;
     case dtype::i64:
     case dtype::f64: return 8;
@@ -43,6 +48,15 @@ template <>
 inline constexpr dtype dtype_of<float> = dtype::f32;
 template <>
 inline constexpr dtype dtype_of<double> = dtype::f64;
+template <>
+inline constexpr dtype dtype_of<float16> = dtype::f16;
+template <>
+inline constexpr dtype dtype_of<bfloat16> = dtype::bf16;
+
+/// What sums, softmax and LSE of inputs are held in: float64 for float64, float32 for all others.
+constexpr dtype accumulator_of(dtype type) noexcept { return type == dtype::f64 ? dtype::f64 : dtype::f32; }
+template <class T>
+using accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /// An array's rank may be 0 (a broadcast mask) to 8; q, k and v have rank 2 to 8.
 inline constexpr int max_rank = 8;

@@ -251,9 +251,12 @@ std::string npy_header(const array_view& view) {
       case dtype::f64: return "<f8";
       case dtype::i64: return "<i8";
       case dtype::boolean: return "|b1";
+      case dtype::f16:
+      case dtype::bf16:
       case dtype::none: break;
     }
-    throw std::invalid_argument("tensor: expected an element type, got none");
+    throw std::invalid_argument("tensor: expected an element type that .npy files are written with, got " +
+                                std::string(name_of(type)));
   };
   std::vector<std::int64_t> shape;
   for (int axis = 0; axis < view.shape.rank(); ++axis) shape.push_back(view.shape[axis]);

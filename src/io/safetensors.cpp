@@ -250,7 +250,9 @@ class safetensors_reader : public reader {
 std::string_view code_of(dtype type) {
   const auto* known = std::find_if(known_types.begin(), known_types.end(),
                                    [&](const element_code& one) { return one.dtype == type && one.bits == 8 * size_of(type); });
-  if (known == known_types.end()) throw std::invalid_argument("tensor: expected an element type, got none");
+  if (known == known_types.end())
+    throw std::invalid_argument("tensor: expected an element type that .safetensors files are written with, got " +
+                                std::string(name_of(type)));
   return known->code;
 }
 

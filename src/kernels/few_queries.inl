@@ -12,14 +12,13 @@ template <class S>
 struct few_queries : few_rows<S> {
   using base = few_rows<S>;
   using base::adjust_row, base::continue_rows, base::final_rows, base::load, base::padded_columns, base::partial_bytes,
-      base::score_tiles, base::scratch_bytes, base::scratch_of, base::sums_of, base::tile_at, base::total_bytes;
-  using base::chunk_keys, base::line, base::prefetch_keys, base::rows, base::sum_keys, base::tile_keys, base::value_keys,
-      base::width;
+      base::score, base::scratch_bytes, base::scratch_of, base::sums_of, base::tile_at, base::total_bytes;
+  using base::chunk_keys, base::prefetch_keys, base::rows, base::sum_keys, base::tile_keys, base::value_keys, base::width;
   using typename base::scratch, typename base::sums, typename base::T, typename base::V;
 
   /// What one of `passes` passes over some keys asks for of as many rows to come: its share of them, one part of a row per key.
   struct pass_ahead {
-    const T* const* row;
+    const void* const* row;
     int part, passes;
     std::int64_t columns;  // of a part
     std::int64_t first;    // column
@@ -27,8 +26,8 @@ struct few_queries : few_rows<S> {
 
   /// sums[r][0..Vectors x width) += weights[r][key] * v_rows[key] over `count` keys, beginning at 0 where they are the part's first.
   /// The last vector has `rest` columns, which V must not be read past.
-  template <int Rows, int Vectors, bool marked, bool whole, bool asks>
-  static void value_columns(const T* const* v_rows, const T* weights, int count, std::int64_t column, int rest, bool first,
+  template <class Row, int Rows, int Vectors, bool marked, bool whole, bool asks>
+  static void value_columns(const void* const* v_rows, const T* weights, int count, std::int64_t column, int rest, bool first,
                             T* sums_, std::int64_t step, pass_ahead ahead) {
     V sum[Rows][Vectors];
     for (int r = 0; r < Rows; ++r) {
@@ -36,14 +35,14 @@ struct few_queries : few_rows<S> {
     }
     for (int j = 0; j < count; ++j) {
       if (asks) {
-        const T* const part = *ahead.row + ahead.first + ahead.part * ahead.columns;
-        for (std::int64_t d = 0; d < ahead.columns; d += line) __builtin_prefetch(part + d);
+        const Row* const part = static_cast<const Row*>(*ahead.row) + ahead.first + ahead.part * ahead.columns;
+        for (std::int64_t d = 0; d < ahead.columns; d += line<Row>) __builtin_prefetch(part + d);
         if (++ahead.part == ahead.passes) {
           ahead.part = 0;
           ++ahead.row;
         }
       }
-      const T* const v = v_rows[j] + column;
+      const Row* const v = static_cast<const Row*>(v_rows[j]) + column;
       V value[Vectors];
       for (int c = 0; c < Vectors - 1; ++c) value[c] = S::load(v + c * width);
       value[Vectors - 1] = whole ? S::load(v + (Vectors - 1) * width) : S::load_first(v + (Vectors - 1) * width, rest);
@@ -59,18 +58,18 @@ struct few_queries : few_rows<S> {
     }
   }
 
-  template <int Vectors, bool marked>
+  template <class Row, int Vectors, bool marked>
   static void value_rows(const block_job& job, const scratch& s, int begin, int count, std::int64_t column) {
     const std::int64_t step = padded_columns(job.value_width), left = job.value_width - column - (Vectors - 1) * width;
     const int rest = left < width ? static_cast<int>(left) : width;
-    const T* const* const v_rows = s.v_rows + begin;
+    const void* const* const v_rows = s.v_rows + begin;
     const int passes = (job.lanes.count + S::few_value_rows - 1) / S::few_value_rows;
-    const std::int64_t part = (Vectors * width / passes + line - 1) / line * line;
+    const std::int64_t part = (Vectors * width / passes + line<Row> - 1) / line<Row> * line<Row>;
     const auto some_rows = [&]<int Rows, bool whole, bool asks = true>(int r) {
       const int units = r / S::few_value_rows * count;
       const pass_ahead next{v_rows + prefetch_keys + units / passes, units % passes, passes, part, column};
-      value_columns<Rows, Vectors, marked, whole, asks>(v_rows, s.scores + r * tile_keys + begin, count, column, rest,
-                                                        begin % sum_keys == 0, s.tile_out + r * step + column, step, next);
+      value_columns<Row, Rows, Vectors, marked, whole, asks>(v_rows, s.scores + r * tile_keys + begin, count, column, rest,
+                                                             begin % sum_keys == 0, s.tile_out + r * step + column, step, next);
     };
     if (job.lanes.count == 1) {
       rest == width ? some_rows.template operator()<1, true, false>(0) : some_rows.template operator()<1, false, false>(0);
@@ -87,24 +86,24 @@ struct few_queries : few_rows<S> {
   }
 
   /// out[r] = out[r] * rescale[r] + the tile's weighted sum of values, by parts of sum_keys.
-  template <bool marked>
+  template <class Row, bool marked>
   static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out) {
     const std::int64_t columns = padded_columns(job.value_width);
     for (int begin = 0; begin < count; begin += value_keys) {
       const int some = count - begin < value_keys ? count - begin : value_keys;
       std::int64_t column = 0;
       for (; column + S::few_vectors * width <= columns; column += S::few_vectors * width) {
-        value_rows<S::few_vectors, marked>(job, s, begin, some, column);
+        value_rows<Row, S::few_vectors, marked>(job, s, begin, some, column);
       }
       if (S::few_vectors > 4 && column + 4 * width <= columns) {
-        value_rows<4, marked>(job, s, begin, some, column);
+        value_rows<Row, 4, marked>(job, s, begin, some, column);
         column += 4 * width;
       }
       if (column + 2 * width <= columns) {
-        value_rows<2, marked>(job, s, begin, some, column);
+        value_rows<Row, 2, marked>(job, s, begin, some, column);
         column += 2 * width;
       }
-      if (column < columns) value_rows<1, marked>(job, s, begin, some, column);
+      if (column < columns) value_rows<Row, 1, marked>(job, s, begin, some, column);
       const int end = begin + some;
       if (end % sum_keys != 0 && end != count) continue;
       for (int r = 0; r < job.lanes.count; ++r) {
@@ -133,14 +132,17 @@ struct few_queries : few_rows<S> {
       if (tile.kind == tile_class::skip) continue;
       read_rows<S>(job, s, first, count);
       continue_rows(job, s, first, count, end);
-      score_tiles[static_cast<int>(job.compatibility)](job, s, count);
+      score(job, s, count);
       for (int r = 0; r < job.lanes.count; ++r) {
         adjust_row(job, s, r, first, count, tile);
         rescale[r] = base::template weigh_rows<marked>[static_cast<int>(job.normalizer)](
             s.scores + r * tile_keys, count, result.maximum[r], result.denominator[r]);
         if (job.dropout.given) base::template drop_row<marked>(job, s, r, first, count);
       }
-      value_tile<marked>(job, s, count, rescale, result.out);
+      if (job.pack_v)
+        value_tile<T, marked>(job, s, count, rescale, result.out);
+      else
+        with_input_type<T>(job.stored, [&]<class Row>(Row*) { value_tile<Row, marked>(job, s, count, rescale, result.out); });
     }
   }
 
@@ -188,14 +190,20 @@ struct few_queries : few_rows<S> {
     }
   }
 
+  /// Columns [first, first + count) of a result's row; -0 becomes 0.
+  static void write_row(const block_job& job, void* row, std::int64_t first, std::int64_t step, std::int64_t count,
+                        const T* from, T factor) {
+    with_input_type<T>(job.stored, [&]<class To>(To*) {
+      To* const to = static_cast<To*>(row) + first * step;
+      for (std::int64_t c = 0; c < count; ++c) write(to + c * step, static_cast<To>(from[c] * factor + T{0}));
+    });
+  }
+
   static void finish(const block_job& job, const partial_sums* memory, const double* factors) {
     const sums result = sums_of(const_cast<partial_sums*>(memory), job.value_width);
     for (int r = 0; r < job.lanes.count; ++r) {
-      T* const row = static_cast<T*>(job.lanes.out[r]);
-      const T* const sum = result.out + r * padded_columns(job.value_width);
-      const T factor = static_cast<T>(factors[r]);
-      for (std::int64_t c = 0; c < job.value_width; ++c)
-        write(row + c * job.out_column, sum[c] * factor + T{0});  // -0 becomes 0
+      const T* const sums_of_row = result.out + r * padded_columns(job.value_width);
+      write_row(job, job.lanes.out[r], 0, job.out_column, job.value_width, sums_of_row, static_cast<T>(factors[r]));
     }
   }
 
@@ -210,18 +218,17 @@ struct few_queries : few_rows<S> {
       if (tile.kind != tile_class::skip) {
         read_rows<S>(job, s, first, count);
         continue_rows(job, s, first, count, end);
-        score_tiles[static_cast<int>(job.compatibility)](job, s, count);
+        score(job, s, count);
       }
       for (int r = 0; r < job.lanes.count; ++r) {
-        T* const to = static_cast<T*>(job.lanes.pairs[r]) + first * job.pairs_step;
         T* const scores = s.scores + r * tile_keys;
         if (tile.kind == tile_class::skip) {
-          for (int j = 0; j < count; ++j) write(to + j * job.pairs_step, skipped);
-          continue;
+          for (int j = 0; j < count; ++j) scores[j] = skipped;
+        } else {
+          adjust_row(job, s, r, first, count, tile);
+          make(s, r, first, count);
         }
-        adjust_row(job, s, r, first, count, tile);
-        make(s, r, first, count);
-        for (int j = 0; j < count; ++j) write(to + j * job.pairs_step, scores[j] + T{0});
+        write_row(job, job.lanes.pairs[r], first, job.pairs_step, count, scores, T{1});
       }
     }
   }

@@ -1,5 +1,9 @@
 // What `few_queries` does to the rows of a block before their values: memory, scores, weights. Columns of queries and keys are lanes.
 
+/// Elements of a row in a line of the cache.
+template <class Row>
+inline constexpr int line = 64 / static_cast<int>(sizeof(Row));
+
 template <class S>
 struct few_rows {
   using T = typename S::T;
@@ -17,7 +21,7 @@ struct few_rows {
 
   struct scratch {
     T *queries, *scores, *tile_out, *additive, *bias, *relative, *numbers, *kept, *packed_k, *packed_v;
-    const T **k_rows, **v_rows;
+    const void **k_rows, **v_rows;
     std::int64_t bytes;
   };
   static scratch scratch_of(void* memory, const scratch_shape& shape) {
@@ -25,8 +29,8 @@ struct few_rows {
     scratch s;
     s.queries = a.take<T>(rows * padded_columns(shape.width));
     s.scores = a.take<T>(rows * tile_keys);
-    s.k_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
-    s.v_rows = a.take<const T*>(tile_keys + prefetch_keys + 4);
+    s.k_rows = a.take<const void*>(tile_keys + prefetch_keys + 4);
+    s.v_rows = a.take<const void*>(tile_keys + prefetch_keys + 4);
     s.tile_out = a.take<T>(rows * padded_columns(shape.value_width));
     s.additive = a.take<T>(shape.additive ? padded_columns(shape.width) : 0);
     s.bias = a.take<T>(shape.biases * tile_keys);
@@ -68,8 +72,10 @@ struct few_rows {
     const T factor = static_cast<T>(job.query_scale);
     T* to = s.queries;
     for (int r = 0; r < job.lanes.count; ++r, to += columns) {
-      const T* const row = static_cast<const T*>(job.lanes.q[r]);
-      for (std::int64_t d = 0; d < job.width; ++d) to[d] = read(row + d * job.q_column);
+      with_input_type<T>(job.stored, [&]<class From>(From*) {
+        const From* const row = static_cast<const From*>(job.lanes.q[r]);
+        for (std::int64_t d = 0; d < job.width; ++d) to[d] = static_cast<T>(read(row + d * job.q_column));
+      });
       if (unit) unit_row<S>(to, job.width);
       for (std::int64_t d = 0; d < job.width; ++d) to[d] *= factor;
       for (std::int64_t d = job.width; d < columns; ++d) to[d] = 0;
@@ -80,35 +86,43 @@ struct few_rows {
   // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are
   // asked for: evenly among the products, each pass over the rows asking in its part of the columns. One row alone needs no
   // help.
+  template <class Row>
   struct prefetch {
-    const T* lines[4];  // at column d, lines[i] + d * step is asked for
+    const Row* lines[4];  // at column d, lines[i] + d * step is asked for
     std::int64_t step;
     std::int64_t begin, end;  // columns
   };
-  static constexpr int line = 64 / static_cast<int>(sizeof(T));
 
   /// The columns in which the pass over rows [r, r + some) of `count` asks.
-  static void set_part(prefetch& ahead, std::int64_t columns, int r, int some, int count) {
-    ahead.begin = columns * r / count / line * line;
-    ahead.end = r + some >= count ? columns : columns * (r + some) / count / line * line;
+  template <class Row>
+  static void set_part(prefetch<Row>& ahead, std::int64_t columns, int r, int some, int count) {
+    ahead.begin = columns * r / count / line<Row> * line<Row>;
+    ahead.end = r + some >= count ? columns : columns * (r + some) / count / line<Row> * line<Row>;
   }
 
   /// Four rows of keys to come: in the order of memory where one follows the other, which hardware prefetchers then join.
-  static prefetch four_rows(const T* const* rows, std::int64_t columns) {
-    if (rows[3] - rows[0] == 3 * columns) return {{rows[0], rows[0] + line, rows[0] + 2 * line, rows[0] + 3 * line}, 4, 0, 0};
-    return {{rows[0], rows[1], rows[2], rows[3]}, 1, 0, 0};
+  template <class Row>
+  static prefetch<Row> four_rows(const void* const* rows, std::int64_t columns) {
+    const auto row = [rows](int i) { return static_cast<const Row*>(rows[i]); };
+    constexpr int next = line<Row>;
+    // In bytes: behind the last keys come values, which may be stored otherwise.
+    const auto apart = static_cast<const char*>(rows[3]) - static_cast<const char*>(rows[0]);
+    if (apart == 3 * columns * static_cast<std::int64_t>(sizeof(Row)))
+      return {{row(0), row(0) + next, row(0) + 2 * next, row(0) + 3 * next}, 4, 0, 0};
+    return {{row(0), row(1), row(2), row(3)}, 1, 0, 0};
   }
 
   /// scores[r][0..4) = F(queries[r], k[0..4)) for `Rows` queries.
-  template <class F, int Rows, bool asks>
-  static void score_keys(const T* const* k, const T* queries, const T* additive, std::int64_t columns, T* scores,
-                         const prefetch& ahead) {
+  template <class F, class Row, int Rows, bool asks>
+  static void score_keys(const void* const* k, const T* queries, const T* additive, std::int64_t columns, T* scores,
+                         const prefetch<Row>& ahead) {
     const std::int64_t query_step = padded_columns(columns), whole = columns / width * width;
     V sum[Rows][4];
     for (int r = 0; r < Rows; ++r) {
       for (int i = 0; i < 4; ++i) sum[r][i] = S::set(0);
     }
-    const T *const k0 = k[0], *const k1 = k[1], *const k2 = k[2], *const k3 = k[3];
+    const auto row = [k](int i) { return static_cast<const Row*>(k[i]); };
+    const Row *const k0 = row(0), *const k1 = row(1), *const k2 = row(2), *const k3 = row(3);
     const auto add = [&](std::int64_t d, V x0, V x1, V x2, V x3) __attribute__((always_inline)) {
       const V weight = F::weighted ? S::load(additive + d) : S::set(0);
       for (int r = 0; r < Rows; ++r) {
@@ -120,7 +134,7 @@ struct few_rows {
       }
     };
     for (std::int64_t d = 0; d < whole; d += width) {
-      if (asks && d >= ahead.begin && d < ahead.end && d % line == 0) {
+      if (asks && d >= ahead.begin && d < ahead.end && d % line<Row> == 0) {
         for (int i = 0; i < 4; ++i) __builtin_prefetch(ahead.lines[i] + d * ahead.step);
       }
       add(d, S::load(k0 + d), S::load(k1 + d), S::load(k2 + d), S::load(k3 + d));
@@ -133,7 +147,7 @@ struct few_rows {
     for (int r = 0; r < Rows; ++r) S::store_sums(scores + r * tile_keys, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
   }
 
-  template <class F>
+  template <class F, class Row = T>
   static void score_tile(const block_job& job, const scratch& s, int count) {
     if constexpr (!F::reads_keys) {
       for (int i = 0; i < job.lanes.count * tile_keys; i += width) S::store(s.scores + i, S::set(0));
@@ -141,11 +155,12 @@ struct few_rows {
     }
     const std::int64_t query_step = padded_columns(job.width);
     const int whole = count / 4 * 4;
-    const auto some_keys = [&](const T* const* k, int j) __attribute__((always_inline)) {
-      prefetch ahead = four_rows(s.k_rows + j + prefetch_keys, job.width);
+    const auto some_keys = [&](const void* const* k, int j) __attribute__((always_inline)) {
+      prefetch<Row> ahead = four_rows<Row>(s.k_rows + j + prefetch_keys, job.width);
       const auto some_rows = [&]<int Rows, bool asks>(int r) __attribute__((always_inline)) {
         set_part(ahead, job.width, r, Rows, job.lanes.count);
-        score_keys<F, Rows, asks>(k, s.queries + r * query_step, s.additive, job.width, s.scores + r * tile_keys + j, ahead);
+        score_keys<F, Row, Rows, asks>(k, s.queries + r * query_step, s.additive, job.width, s.scores + r * tile_keys + j,
+                                       ahead);
       };
       int r = 0;
       for (; r + S::few_score_rows <= job.lanes.count; r += S::few_score_rows)
@@ -155,12 +170,12 @@ struct few_rows {
     };
     if (job.lanes.count == 1) {
       for (int j = 0; j < whole; j += 4)
-        score_keys<F, 1, false>(s.k_rows + j, s.queries, s.additive, job.width, s.scores + j, {});
+        score_keys<F, Row, 1, false>(s.k_rows + j, s.queries, s.additive, job.width, s.scores + j, {});
     } else {
       for (int j = 0; j < whole; j += 4) some_keys(s.k_rows + j, j);
     }
     if (whole < count) {  // the last group repeats a key
-      const T* last[4];
+      const void* last[4];
       for (int i = 0; i < 4; ++i) last[i] = s.k_rows[whole + i < count ? whole + i : count - 1];
       some_keys(last, whole);
     }
@@ -172,6 +187,14 @@ struct few_rows {
 #include "kernels/functions.def"
   };
 
+  /// Scores of a tile. Halves lie where they are for dot products alone (route.cpp); other functions have them gathered.
+  static void score(const block_job& job, const scratch& s, int count) {
+    if (job.compatibility != compatibility_index::dot || job.pack_k)
+      score_tiles[static_cast<int>(job.compatibility)](job, s, count);
+    else
+      with_input_type<T>(job.stored, [&]<class Row>(Row*) { score_tile<compatible::dot<S>, Row>(job, s, count); });
+  }
+
   /// Behind a tile's rows stand those that are read next, to be asked for in time: after the keys the values, after the values
   /// the next tile's keys.
   static void continue_rows(const block_job& job, const scratch& s, std::int64_t first, int count, std::int64_t end) {
@@ -179,7 +202,7 @@ struct few_rows {
     for (int i = 0; i < more; ++i) s.k_rows[count + i] = s.v_rows[i < count ? i : count - 1];
     const std::int64_t left = end - first - count;
     const int following = left < more ? static_cast<int>(left) : more;
-    const T* unused[more];
+    const void* unused[more];
     key_rows(job.keys, first + count, following, s.v_rows + count, unused);
     for (int i = following; i < more; ++i) s.v_rows[count + i] = s.v_rows[count - 1];
   }
@@ -212,18 +235,17 @@ struct few_rows {
         break;
       }
       case score_kind::bias: {
-        const auto read_bias = [&](const auto* from) {
+        with_number_type<T>(step.stored, [&]<class From>(From*) {
+          const From* const from = static_cast<const From*>(job.lanes.bias[step.number][r]);
           T* const to = s.bias + step.number * tile_keys;
           for (int j = 0; j < count; ++j) to[j] = static_cast<T>(read(from + (first + j) * step.step));
-        };
-        const void* const row = job.lanes.bias[step.number][r];
-        step.is_f32 ? read_bias(static_cast<const float*>(row)) : read_bias(static_cast<const T*>(row));
+        });
         add();
         break;
       }
       case score_kind::relative:
-        job.relative_is_f32 ? relative_row<float>(job, r, first, count, s.relative)
-                            : relative_row<T>(job, r, first, count, s.relative);
+        with_number_type<T>(job.relative_stored,
+                            [&]<class From>(From*) { relative_row<From>(job, r, first, count, s.relative); });
         add();
         break;
       case score_kind::alibi: {

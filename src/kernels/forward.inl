@@ -7,7 +7,7 @@
 //   O^T      [Ev][lanes]        V^T . weights
 //   m, l     [lanes]            running maximum and denominator
 //
-// K and V are read in place, one scalar broadcast at a time (stripe.inl). Registers: micro_rows x micro_vectors sums, micro_vectors
+// K and V are read in place, one scalar broadcast at a time (stripe.inl); halves are gathered tile by tile as numbers first. Registers: micro_rows x micro_vectors sums, micro_vectors
 // operands, one broadcast (see the policy). Sums run per tile, tiles into their chunk. Benchmark: bench/run.py --filter
 // prefill.
 
@@ -25,8 +25,8 @@ struct forward : forward_block<S> {
     s.queries = a.take<T>(shape.width * lanes);
     s.scores = a.take<T>(tile_keys * lanes);
     s.bits = a.take<typename S::Word>(tile_keys / keys_per_word * lanes);
-    s.k_rows = a.take<const T*>(tile_keys);
-    s.v_rows = a.take<const T*>(tile_keys);
+    s.k_rows = a.take<const void*>(tile_keys);
+    s.v_rows = a.take<const void*>(tile_keys);
     s.additive = a.take<T>(shape.additive ? shape.width : 0);
     s.bias = a.take<T>(shape.biases * tile_keys * lanes);
     s.relative = a.take<T>(shape.has_relative ? tile_keys * lanes : 0);
@@ -55,7 +55,9 @@ struct forward : forward_block<S> {
     const scratch s = scratch_of(job);
     const bool unit = job.compatibility == compatibility_index::cosine;
     const T factor = static_cast<T>(job.query_scale);
-    rows_to_columns<S, lanes>(job.lanes.q, 0, job.lanes.count, job.width, job.q_column, unit ? 1 : factor, s.queries);
+    with_input_type<T>(job.stored, [&]<class From>(From*) {
+      rows_to_columns<S, lanes, From>(job.lanes.q, 0, job.lanes.count, job.width, job.q_column, unit ? 1 : factor, s.queries);
+    });
     if (unit) unit_columns<S, lanes>(s.queries, job.width, factor);
     if (job.compatibility == compatibility_index::additive) load_additive(job, job.width, s.additive);
   }
@@ -64,13 +66,13 @@ struct forward : forward_block<S> {
   static void read_tile(const block_job& job, const scratch& s, std::int64_t first, int count, tile_kind tile) {
     read_rows<S>(job, s, first, count);
     if (job.has_relative && job.lanes.grid.neighborhood) {
-      job.relative_is_f32 ? relative_neighbors<float>(job, lanes, first, count, s.relative)
-                          : relative_neighbors<T>(job, lanes, first, count, s.relative);
+      with_number_type<T>(job.relative_stored,
+                          [&]<class From>(From*) { relative_neighbors<From>(job, lanes, first, count, s.relative); });
     } else if (job.has_relative) {
       const void* rows[lanes];
       for (int lane = 0; lane < job.lanes.count; ++lane) {
         T* const row = s.relative_rows + lane * tile_keys;
-        job.relative_is_f32 ? relative_row<float>(job, lane, first, count, row) : relative_row<T>(job, lane, first, count, row);
+        with_number_type<T>(job.relative_stored, [&]<class From>(From*) { relative_row<From>(job, lane, first, count, row); });
         rows[lane] = row;
       }
       rows_to_columns<S, lanes>(rows, 0, job.lanes.count, count, 1, 1, s.relative);
@@ -83,9 +85,10 @@ struct forward : forward_block<S> {
     for (int n = 0; n < job.step_count; ++n) {
       const score_step& step = job.steps[n];
       if (step.kind != score_kind::bias) continue;
-      const auto read_bias = step.is_f32 ? rows_to_columns<S, lanes, float> : rows_to_columns<S, lanes, T>;
-      read_bias(job.lanes.bias[step.number], first * step.step, job.lanes.count, count, step.step, 1,
-                s.bias + step.number * tile_keys * lanes);
+      with_number_type<T>(step.stored, [&]<class From>(From*) {
+        rows_to_columns<S, lanes, From>(job.lanes.bias[step.number], first * step.step, job.lanes.count, count, step.step, 1,
+                                        s.bias + step.number * tile_keys * lanes);
+      });
     }
   }
 
@@ -145,7 +148,7 @@ struct forward : forward_block<S> {
     }
     read_biases(job, s, first, count);
     unsigned char numbers[tile_keys + 1];
-    const T *k_rows[tile_keys], *v_rows[tile_keys];
+    const void *k_rows[tile_keys], *v_rows[tile_keys];
     for (int j = 0; j < S::block_vectors; ++j) {
       if (seen[j] == 0) continue;
       numbers_of(words[j], count, numbers);
@@ -236,7 +239,9 @@ struct forward : forward_block<S> {
     const sums result = sums_of(const_cast<partial_sums*>(memory), job.value_width);
     alignas(64) T factors[lanes];
     for (int lane = 0; lane < lanes; ++lane) factors[lane] = lane < job.lanes.count ? static_cast<T>(factor[lane]) : T{0};
-    columns_to_rows<S, lanes>(result.out, factors, job.lanes.count, job.value_width, job.lanes.out, 0, job.out_column);
+    with_input_type<T>(job.stored, [&]<class To>(To*) {
+      columns_to_rows<S, lanes, To>(result.out, factors, job.lanes.count, job.value_width, job.lanes.out, 0, job.out_column);
+    });
   }
 
   /// Scores of a stripe -> final weights in place.
@@ -276,7 +281,10 @@ struct forward : forward_block<S> {
           make(s, keys);
         });
       }
-      columns_to_rows<S, lanes>(s.scores, one, job.lanes.count, count, job.lanes.pairs, first * job.pairs_step, job.pairs_step);
+      with_input_type<T>(job.stored, [&]<class To>(To*) {
+        columns_to_rows<S, lanes, To>(s.scores, one, job.lanes.count, count, job.lanes.pairs, first * job.pairs_step,
+                                      job.pairs_step);
+      });
     }
   }
 

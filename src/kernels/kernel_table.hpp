@@ -86,6 +86,10 @@ struct lane_map {
   grid_map grid;
 };
 
+/// How numbers are stored; kernels compute in their accumulator.
+enum class element : unsigned char { f32, f64, f16, bf16 };
+constexpr std::int64_t bytes_of(element stored) { return stored == element::f64 ? 8 : stored == element::f32 ? 4 : 2; }
+
 /// What happens to a score, in the order of a job's steps.
 enum class score_kind : int { soft_cap, bias, relative, alibi };
 struct score_step {
@@ -93,8 +97,8 @@ struct score_step {
   double cap;
   int number;         // of the bias
   std::int64_t step;  // of a bias, from key to key
-  bool is_f32;
-  bool adds;  // numbers per pair, of which -inf excludes
+  element stored;     // of a bias
+  bool adds;          // numbers per pair, of which -inf excludes
 };
 
 /// Which weights are kept: those whose random word is at least `from`.
@@ -107,6 +111,7 @@ struct dropout_rule {
 
 /// One (sequence, key/value head, block of lanes), for any number of key chunks.
 struct block_job {
+  element stored;  // q, k, v, out and pairs
   lane_map lanes;
   key_source keys;
   std::int64_t width, value_width;
@@ -123,11 +128,14 @@ struct block_job {
   normalizer_index normalizer;
   const void* additive;  // weights of additive
   std::int64_t additive_step;
-  bool additive_is_f32;
-  bool has_relative, relative_is_f32;
+  element additive_stored;
+  bool has_relative;
+  element relative_stored;
   std::int64_t relative_rows, relative_columns;  // offsets reach from -rows to rows, from -columns to columns
   std::int64_t relative_row_step, relative_column_step;
-  bool pack_k, pack_v;  // rows are gathered first: columns are not adjacent, or keys are scaled or brought to length 1
+  // Rows are gathered as numbers of the accumulator first: columns are not adjacent, keys are scaled or brought to length 1, or the
+  // kernel reads no halves in place.
+  bool pack_k, pack_v;
   // The scale multiplies the queries, once per block, so that scores with and without a bias are the same numbers. Of a scale
   // that might leave their range, a part is left over that multiplies the scores.
   double query_scale, score_scale;

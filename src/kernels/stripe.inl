@@ -21,7 +21,7 @@ struct forward_block {
   struct scratch {
     T *queries, *scores, *additive, *bias, *relative, *relative_rows, *packed_k, *packed_v;
     typename S::Word* bits;
-    const T **k_rows, **v_rows;
+    const void **k_rows, **v_rows;
     std::int64_t bytes;
   };
 
@@ -33,8 +33,8 @@ struct forward_block {
   /// Lanes from `lane` on, and the keys that they visit: their rows, and their numbers in the tile where they are not all.
   struct stripe_keys {
     int lane, count;
-    const T* const* k_rows;
-    const T* const* v_rows;
+    const void* const* k_rows;
+    const void* const* v_rows;
     const unsigned char* numbers;
     std::int64_t first;  // key of the tile
     int begin = 0;       // row of the scores where they begin
@@ -69,11 +69,11 @@ struct stripe : forward_block<S> {
 
   /// scores[r][lane] (+)= F(q[lane], k_rows[r]) for `Rows` keys.
   template <class F, int Rows>
-  [[gnu::always_inline]] static inline void score_rows(const T* const* k_rows, const T* queries, const part& of, T* scores) {
+  [[gnu::always_inline]] static inline void score_rows(const void* const* k_rows, const T* queries, const part& of, T* scores) {
     V sum[Rows][Vectors];
     const T* k[Rows];
     for (int r = 0; r < Rows; ++r) {
-      k[r] = k_rows[r];
+      k[r] = static_cast<const T*>(k_rows[r]);
       for (int j = 0; j < Vectors; ++j) sum[r][j] = S::set(0);
     }
     queries += of.begin * lanes;
@@ -125,7 +125,7 @@ struct stripe : forward_block<S> {
 
   /// The last keys, fewer than a register block.
   template <class F, int Most>
-  static void score_rest(const T* const* k_rows, int count, const T* queries, const part& of, T* scores) {
+  static void score_rest(const void* const* k_rows, int count, const T* queries, const part& of, T* scores) {
     if (count == Most) {
       score_rows<F, Most>(k_rows, queries, of, scores);
     } else if constexpr (Most > 1) {
@@ -172,10 +172,9 @@ struct stripe : forward_block<S> {
     const void* const* const rows = job.lanes.bias[step.number] + keys.lane;
     const int own = job.lanes.count - keys.lane;
     const std::int64_t offset = (keys.first + keys.begin) * step.step;
-    if (step.is_f32)
-      for_each_column<S, Vectors * width, float>(rows, offset, own, keys.count, step.step, add);
-    else
-      for_each_column<S, Vectors * width, T>(rows, offset, own, keys.count, step.step, add);
+    with_number_type<T>(step.stored, [&]<class From>(From*) __attribute__((always_inline)) {
+      for_each_column<S, Vectors * width, From>(rows, offset, own, keys.count, step.step, add);
+    });
   }
 
   static void apply(const block_job& job, const scratch& s, const stripe_keys& keys, const score_step& step) {
@@ -359,8 +358,7 @@ struct stripe : forward_block<S> {
     };
     for (int n = 0; n < job.step_count; ++n) {
       const score_step& step = job.steps[n];
-      if (step.kind == score_kind::bias && step.step == 1)
-        take(job.lanes.bias[step.number], static_cast<std::int64_t>(step.is_f32 ? sizeof(float) : sizeof(T)));
+      if (step.kind == score_kind::bias && step.step == 1) take(job.lanes.bias[step.number], bytes_of(step.stored));
     }
     if (job.has_mask && job.mask_step == 1 && job.lanes.mask_classes[first / block::tile_keys] == tile_class::partial)
       take(job.lanes.mask, 1);
@@ -383,7 +381,7 @@ struct stripe : forward_block<S> {
         if (asks && r < ahead->lanes) {
           for (int n = 0; n < ahead->count; ++n) __builtin_prefetch(ahead->rows[n][r] + ahead->offset[n], 0, 2);
         }
-        const T* const v = keys.v_rows[r] + column;
+        const T* const v = static_cast<const T*>(keys.v_rows[r]) + column;
         V w[Vectors];
         for (int j = 0; j < Vectors; ++j) w[j] = S::load(weights + j * width);
         for (int c = 0; c < Columns; ++c) {

@@ -14,6 +14,37 @@ template <class T>
   __builtin_memcpy(to, &x, sizeof x);
 }
 
+/// Calls use(pointer) with a null pointer to the type that inputs and results of a kernel with accumulator T are stored as.
+template <class T, class Use>
+[[gnu::always_inline]] static inline void with_input_type(element stored, const Use& use) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (stored == element::f16) return use(static_cast<f16*>(nullptr));
+    if (stored == element::bf16) return use(static_cast<bf16*>(nullptr));
+  }
+  use(static_cast<T*>(nullptr));
+}
+/// The same for numbers that stand beside inputs, which may also be float32.
+template <class T, class Use>
+[[gnu::always_inline]] static inline void with_number_type(element stored, const Use& use) {
+  if (sizeof(T) != sizeof(float) && stored == element::f32) return use(static_cast<float*>(nullptr));
+  with_input_type<T>(stored, use);
+}
+
+template <bool first, class A, class B>
+struct choice {
+  using type = A;
+};
+template <class A, class B>
+struct choice<false, A, B> {
+  using type = B;
+};
+template <bool first, class A, class B>
+using chosen = typename choice<first, A, B>::type;
+
+/// Whether a policy of accumulator T loads vectors of `From`.
+template <class From, class T>
+inline constexpr bool loads_vectors = sizeof(From) == sizeof(T) || sizeof(From) == sizeof(f16);
+
 static scratch_shape shape_of(const block_job& job) {
   return {job.width,         job.value_width,  job.pack_k,
           job.pack_v,        job.has_relative, job.compatibility == compatibility_index::additive,
@@ -21,27 +52,33 @@ static scratch_shape shape_of(const block_job& job) {
 }
 
 /// Row pointers of the keys [first, first + count).
-template <class T>
-static void key_rows(const key_source& keys, std::int64_t first, int count, const T** k_rows, const T** v_rows) {
+static void key_rows(const key_source& keys, std::int64_t first, int count, const void** k_rows, const void** v_rows) {
   for (int done = 0; done < count;) {
     const key_run run = keys.run(keys, first + done);
     const int some = run.count < count - done ? static_cast<int>(run.count) : count - done;
+    const std::int64_t k_bytes = run.k_step * keys.element_bytes, v_bytes = run.v_step * keys.element_bytes;
     for (int i = 0; i < some; ++i) {
-      k_rows[done + i] = static_cast<const T*>(run.k) + i * run.k_step;
-      v_rows[done + i] = static_cast<const T*>(run.v) + i * run.v_step;
+      k_rows[done + i] = static_cast<const char*>(run.k) + i * k_bytes;
+      v_rows[done + i] = static_cast<const char*>(run.v) + i * v_bytes;
     }
     done += some;
   }
 }
 
-/// Gathers a tile's rows into `packed` and points there.
-template <class T>
-static void gather_rows(const T** rows, int count, std::int64_t width, std::int64_t column, T* packed) {
+/// Gathers a tile's rows into `packed` as numbers of the accumulator, and points there.
+template <class S, class From>
+static void gather_rows(const void** rows, int count, std::int64_t width, std::int64_t column, typename S::T* packed) {
+  using T = typename S::T;
   for (int i = 0; i < count; ++i, packed += width) {
-    if (column == 1)
-      __builtin_memcpy(packed, rows[i], static_cast<std::size_t>(width) * sizeof(T));
-    else
-      for (std::int64_t d = 0; d < width; ++d) packed[d] = read(rows[i] + d * column);
+    const From* const row = static_cast<const From*>(rows[i]);
+    std::int64_t d = 0;
+    if (column == 1 && sizeof(From) == sizeof(T)) {
+      __builtin_memcpy(packed, row, static_cast<std::size_t>(width) * sizeof(T));
+      d = width;
+    } else if (column == 1) {
+      for (; d + S::width <= width; d += S::width) S::store(packed + d, S::load(row + d));
+    }
+    for (; d < width; ++d) packed[d] = static_cast<T>(read(row + d * column));
     rows[i] = packed;
   }
 }
@@ -51,14 +88,17 @@ template <class S, class Scratch>
 static void read_rows(const block_job& job, const Scratch& s, std::int64_t first, int count) {
   using T = typename S::T;
   key_rows(job.keys, first, count, s.k_rows, s.v_rows);
-  if (job.pack_k) gather_rows(s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
+  const auto gather = [&](const void** rows, std::int64_t width, std::int64_t column, T* packed) {
+    with_input_type<T>(job.stored, [&]<class From>(From*) { gather_rows<S, From>(rows, count, width, column, packed); });
+  };
+  if (job.pack_k) gather(s.k_rows, job.width, job.keys.k_column, s.packed_k);
   if (job.compatibility == compatibility_index::cosine) {
     for (int i = 0; i < count; ++i) unit_row<S>(s.packed_k + i * job.width, job.width);
   } else if (job.key_scale != 1) {
     const T factor = static_cast<T>(job.key_scale);
     for (std::int64_t i = 0; i < count * job.width; ++i) s.packed_k[i] *= factor;
   }
-  if (job.pack_v) gather_rows(s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
+  if (job.pack_v) gather(s.v_rows, job.value_width, job.keys.v_column, s.packed_v);
 }
 
 /// Bits [begin, end) of a word, both clipped to 0 .. 32.
@@ -175,7 +215,7 @@ template <class S, int lanes, class From, class Visit>
     return;
   }
   for (int lane = 0; lane < lanes; lane += S::width) {
-    if (sizeof(From) != sizeof(T) || step != 1 || lane >= count) {
+    if (!loads_vectors<From, T> || step != 1 || lane >= count) {
       for (std::int64_t c = 0; c < columns; ++c) {
         alignas(64) T x[S::width];
         for (int i = 0; i < S::width; ++i) x[i] = lane + i < count ? static_cast<T>(read(row(lane + i) + c * step)) : T{0};
@@ -183,22 +223,26 @@ template <class S, int lanes, class From, class Visit>
       }
       continue;
     }
-    if constexpr (sizeof(From) == sizeof(T)) {
-      // Straight from the rows: what they were staged in would push as much else out of the first-level cache.
-      const T* own[S::width];
-      for (int i = 0; i < S::width; ++i) own[i] = static_cast<const T*>(rows[lane + i < count ? lane + i : count - 1]) + offset;
-      std::int64_t c = 0;
-      V x[S::width];
-      for (; c + S::width <= columns; c += S::width) {
+    // Straight from the rows: what they were staged in would push as much else out of the first-level cache.
+    using Row = chosen<loads_vectors<From, T>, From, T>;  // From, where this is reached
+    const Row* own[S::width];
+    for (int i = 0; i < S::width; ++i) own[i] = static_cast<const Row*>(rows[lane + i < count ? lane + i : count - 1]) + offset;
+    V x[S::width];
+    std::int64_t c = 0;
+    for (; c + S::width <= columns; c += S::width) {
+      if constexpr (sizeof(Row) == sizeof(T)) {
         S::load_columns(own, c, x);
-        for (int i = 0; i < S::width; ++i) visit(c + i, lane, x[i]);
+      } else {
+        for (int i = 0; i < S::width; ++i) x[i] = S::load(own[i] + c);
+        S::transpose(x);
       }
-      if (c == columns) continue;
-      const int some = static_cast<int>(columns - c);
-      for (int i = 0; i < S::width; ++i) x[i] = S::load_first(own[i] + c, some);
-      S::transpose(x);
-      for (int i = 0; i < some; ++i) visit(c + i, lane, x[i]);
+      for (int i = 0; i < S::width; ++i) visit(c + i, lane, x[i]);
     }
+    if (c == columns) continue;
+    const int some = static_cast<int>(columns - c);
+    for (int i = 0; i < S::width; ++i) x[i] = S::load_first(own[i] + c, some);
+    S::transpose(x);
+    for (int i = 0; i < some; ++i) visit(c + i, lane, x[i]);
   }
 }
 
@@ -212,19 +256,20 @@ static void rows_to_columns(const void* const* rows, std::int64_t offset, int co
                                   });
 }
 
-/// rows[lane][column] = factors[lane] * from[column][lane] + 0 for the first `count` lanes. Adding 0 turns -0 into 0: its sign
+/// rows[lane][column] = factors[lane] * from[column][lane] + 0 for the first `count` lanes, stored as `To`. Adding 0 turns -0 into 0: its sign
 /// would tell which tiles a row was computed with.
-template <class S, int lanes>
+template <class S, int lanes, class To>
 static void columns_to_rows(const typename S::T* from, const typename S::T* factors, int count, std::int64_t columns,
                             void* const* rows, std::int64_t offset, std::int64_t step) {
   using T = typename S::T;
   using V = typename S::V;
-  const auto row = [&](int lane) { return static_cast<T*>(rows[lane]) + offset; };
+  const auto row = [&](int lane) { return static_cast<To*>(rows[lane]) + offset; };
   for (int lane = 0; lane < count; lane += S::width) {
     const int rows_here = count - lane < S::width ? count - lane : S::width;
     if (step != 1) {
       for (int i = lane; i < lane + rows_here; ++i) {
-        for (std::int64_t c = 0; c < columns; ++c) write(row(i) + c * step, from[c * lanes + i] * factors[i] + T{0});
+        for (std::int64_t c = 0; c < columns; ++c)
+          write(row(i) + c * step, static_cast<To>(from[c * lanes + i] * factors[i] + T{0}));
       }
       continue;
     }
@@ -293,10 +338,10 @@ static void relative_neighbors(const block_job& job, int lanes, std::int64_t fir
 /// Weights of additive, as numbers of the accumulator; zeros behind them.
 template <class T>
 static void load_additive(const block_job& job, std::int64_t padded_width, T* to) {
-  const auto load = [&](const auto* from) {
+  with_number_type<T>(job.additive_stored, [&]<class From>(From*) {
+    const From* const from = static_cast<const From*>(job.additive);
     for (std::int64_t d = 0; d < job.width; ++d) to[d] = static_cast<T>(read(from + d * job.additive_step));
-  };
-  job.additive_is_f32 ? load(static_cast<const float*>(job.additive)) : load(static_cast<const T*>(job.additive));
+  });
   for (std::int64_t d = job.width; d < padded_width; ++d) to[d] = 0;
 }
 

@@ -1,12 +1,17 @@
-// Isa policy of avx2 (with FMA): 16 registers of 32 bytes, masks as whole lanes.
+// Isa policy of avx2 (with FMA and F16C): 16 registers of 32 bytes, masks as whole lanes.
 #pragma once
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
+
+#include "attend/detail/half_bits.hpp"
 
 namespace attend::detail::avx2 {
 namespace {
+
+#include "simd/half.inl"
 
 #define ATTEND_INLINE [[gnu::always_inline]] static inline
 
@@ -84,6 +89,41 @@ struct simd<float> : random_words {
     const V cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
     const V s = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+  }
+
+  ATTEND_INLINE V widened(f16, __m128i x) { return _mm256_cvtph_ps(x); }
+  ATTEND_INLINE V widened(bf16, __m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
+  ATTEND_INLINE __m128i narrowed(f16, V x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  /// To nearest, ties to even.
+  ATTEND_INLINE __m128i narrowed(bf16, V x) {
+    const __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
+    const __m256i half = _mm256_add_epi32(_mm256_and_si256(high, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7fff));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  }
+  template <float_format F>
+  ATTEND_INLINE V load(const half<F>* p) {
+    return widened(half<F>(), _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  /// In pieces of 4, 2 and 1: there is no masked load of 16-bit lanes.
+  template <float_format F>
+  ATTEND_INLINE V load_first(const half<F>* p, int n) {
+    __m128i x = _mm_setzero_si128();
+    if (n & 1) x = _mm_loadu_si16(p + (n & 6));
+    if (n & 2) x = _mm_or_si128(_mm_slli_si128(x, 4), _mm_loadu_si32(p + (n & 4)));
+    if (n & 4) x = _mm_or_si128(_mm_slli_si128(x, 8), _mm_loadu_si64(p));
+    return widened(half<F>(), x);
+  }
+  template <float_format F>
+  ATTEND_INLINE void store(half<F>* p, V x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrowed(half<F>(), x));
+  }
+  template <float_format F>
+  ATTEND_INLINE void store_first(half<F>* p, int n, V x) {
+    const __m128i halves = narrowed(half<F>(), x);
+    __builtin_memcpy(p, &halves, static_cast<std::size_t>(n) * sizeof *p);
   }
 
   ATTEND_INLINE void store_first(T* p, int n, V x) {

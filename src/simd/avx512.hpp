@@ -5,8 +5,12 @@
 
 #include <cstdint>
 
+#include "attend/detail/half_bits.hpp"
+
 namespace attend::detail::avx512 {
 namespace {
+
+#include "simd/half.inl"
 
 #define ATTEND_INLINE [[gnu::always_inline]] static inline
 
@@ -83,6 +87,34 @@ struct simd<float> : random_words {
     const V s = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
     const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps(s, 1));
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+  }
+
+  ATTEND_INLINE V widened(f16, __m256i x) { return _mm512_cvtph_ps(x); }
+  ATTEND_INLINE V widened(bf16, __m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
+  ATTEND_INLINE __m256i narrowed(f16, V x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  /// To nearest, ties to even; the instruction for it is not there, and takes numbers below the normal ones for 0.
+  ATTEND_INLINE __m256i narrowed(bf16, V x) {
+    const __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
+    const __m512i half = _mm512_add_epi32(_mm512_and_si512(high, _mm512_set1_epi32(1)), _mm512_set1_epi32(0x7fff));
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
+    const M nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40)));
+  }
+  template <float_format F>
+  ATTEND_INLINE V load(const half<F>* p) {
+    return widened(half<F>(), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  template <float_format F>
+  ATTEND_INLINE V load_first(const half<F>* p, int n) {
+    return widened(half<F>(), _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1), p));
+  }
+  template <float_format F>
+  ATTEND_INLINE void store(half<F>* p, V x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrowed(half<F>(), x));
+  }
+  template <float_format F>
+  ATTEND_INLINE void store_first(half<F>* p, int n, V x) {
+    _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1), narrowed(half<F>(), x));
   }
 
   ATTEND_INLINE void store_first(T* p, int n, V x) { _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), x); }

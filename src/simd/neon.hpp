@@ -3,10 +3,15 @@
 
 #include <arm_neon.h>
 
+#include <cstddef>
 #include <cstdint>
+
+#include "attend/detail/half_bits.hpp"
 
 namespace attend::detail::neon {
 namespace {
+
+#include "simd/half.inl"
 
 #define ATTEND_INLINE [[gnu::always_inline]] static inline
 
@@ -109,6 +114,42 @@ struct simd<float> : random_words {
     }
   }
 
+  /// x[j] = {rows[0][j], rows[1][j], ...}
+  ATTEND_INLINE void load_columns(const T* const* rows, std::int64_t first, V (&x)[width]) {
+    for (int i = 0; i < width; ++i) x[i] = load(rows[i] + first);
+    transpose(x);
+  }
+
+  ATTEND_INLINE V widened(f16, uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
+  ATTEND_INLINE V widened(bf16, uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
+  ATTEND_INLINE uint16x4_t narrowed(f16, V x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
+  /// To nearest, ties to even.
+  ATTEND_INLINE uint16x4_t narrowed(bf16, V x) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(x), high = vshrq_n_u32(bits, 16);
+    const uint32x4_t half = vaddq_u32(vandq_u32(high, vdupq_n_u32(1)), vdupq_n_u32(0x7fff));
+    const uint32x4_t rounded = vshrq_n_u32(vaddq_u32(bits, half), 16), nan = vorrq_u32(high, vdupq_n_u32(0x40));
+    return vmovn_u32(vbslq_u32(vceqq_f32(x, x), rounded, nan));
+  }
+  template <float_format F>
+  ATTEND_INLINE V load(const half<F>* p) {
+    return load_first(p, width);
+  }
+  template <float_format F>
+  ATTEND_INLINE V load_first(const half<F>* p, int n) {
+    uint16x4_t x = vdup_n_u16(0);
+    __builtin_memcpy(&x, p, static_cast<std::size_t>(n) * sizeof *p);
+    return widened(half<F>(), x);
+  }
+  template <float_format F>
+  ATTEND_INLINE void store(half<F>* p, V x) {
+    store_first(p, width, x);
+  }
+  template <float_format F>
+  ATTEND_INLINE void store_first(half<F>* p, int n, V x) {
+    const uint16x4_t halves = narrowed(half<F>(), x);
+    __builtin_memcpy(p, &halves, static_cast<std::size_t>(n) * sizeof *p);
+  }
+
   static constexpr int counters = 2;
   /// 1 where the low 32 bits are at least `from`, else 0.
   ATTEND_INLINE V at_least(const Wide (&x)[counters], Wide from) {
@@ -179,6 +220,11 @@ struct simd<double> : random_words {
     const V first = vtrn1q_f64(x[0], x[1]);
     x[1] = vtrn2q_f64(x[0], x[1]);
     x[0] = first;
+  }
+
+  ATTEND_INLINE void load_columns(const T* const* rows, std::int64_t first, V (&x)[width]) {
+    for (int i = 0; i < width; ++i) x[i] = load(rows[i] + first);
+    transpose(x);
   }
 
   static constexpr int counters = 1;

@@ -5,8 +5,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "attend/detail/half_bits.hpp"
+
 namespace attend::detail::scalar {
 namespace {
+
+#include "simd/half.inl"
 
 template <class T>
 struct integer_of;
@@ -53,6 +57,28 @@ struct simd {
     V x{};
     std::memcpy(&x, p, static_cast<std::size_t>(n) * sizeof(T));
     return x;
+  }
+  template <float_format F>
+  static V load_first(const half<F>* p, int n) {
+    half<F> halves[width] = {};
+    std::memcpy(halves, p, static_cast<std::size_t>(n) * sizeof *p);
+    V x;
+    for (int i = 0; i < width; ++i) x[i] = static_cast<T>(halves[i]);
+    return x;
+  }
+  template <float_format F>
+  static V load(const half<F>* p) {
+    return load_first(p, width);
+  }
+  template <float_format F>
+  static void store_first(half<F>* p, int n, V x) {
+    half<F> halves[width];
+    for (int i = 0; i < width; ++i) halves[i] = half<F>(x[i]);
+    std::memcpy(p, halves, static_cast<std::size_t>(n) * sizeof *p);
+  }
+  template <float_format F>
+  static void store(half<F>* p, V x) {
+    store_first(p, width, x);
   }
   static V set(T x) { return x - V{}; }
   // Two roundings: without the instruction, a fused multiply-add is a function call.

@@ -22,7 +22,9 @@ struct c_array {
     c.dtype = x.type == dtype::boolean ? ATTEND_BOOL
               : x.type == dtype::i64   ? ATTEND_INT64
               : x.type == dtype::f32   ? ATTEND_FLOAT32
-                                       : ATTEND_FLOAT64;
+              : x.type == dtype::f64   ? ATTEND_FLOAT64
+              : x.type == dtype::f16   ? ATTEND_FLOAT16
+                                       : ATTEND_BFLOAT16;
     c.rank = x.shape.rank();
     c.shape = shape.data();
     c.strides = with_strides ? strides.data() : nullptr;

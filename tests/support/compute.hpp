@@ -17,7 +17,7 @@ computed<T> compute(const array_view& q, const array_view& k, const array_view& 
   computed<T> all{tensor<T>(shape, T(77)), {}, {}};
   outputs results{.out = all.out};
   if (how.normalizer == normalizer::softmax) {
-    all.lse = tensor<T>(rows, T(78));
+    all.lse = tensor<accumulator<T>>(rows, 78);
     results.lse = all.lse;
   }
   if (weights) {
@@ -63,7 +63,13 @@ testing::AssertionResult right(const inputs<T>& x, const options& how = {}, bool
   return as_reference(compute<T>(x.q, x.k, x.v, how, weights), x.q, x.k, x.v, how);
 }
 
-/// Both element types, for typed tests.
+/// What kernels compute in: for typed tests of what happens to numbers once they were read.
 using element_types = testing::Types<float, double>;
+
+/// What arrays may hold: for typed tests of reading, writing and rounding.
+using stored_types = testing::Types<float, double, float16, bfloat16>;
+
+/// One type of each size: for long typed tests of which memory is read.
+using sized_types = testing::Types<float, double, bfloat16>;
 
 }  // namespace attend::test

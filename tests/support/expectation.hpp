@@ -50,8 +50,9 @@ tensor<double> weight_bounds(const detail::problem& p) {
       const auto [value, slope] = numerators[n];
       const double weight = sum == 0 ? 0 : value / sum, moved = sum == 0 ? 0 : (slope + (shares ? weight * slopes : 0)) / sum;
       const double kept = std::max(1.0, keys[n].kept);
-      double& bound = bounds(at[0], at[1], at[2], keys[n].j) = kept * relative_bound<T> * std::max(1.0, weight);
-      const double inevitable = 2 * static_cast<double>(std::numeric_limits<T>::epsilon()) * size * moved * keys[n].kept;
+      double& bound = bounds(at[0], at[1], at[2], keys[n].j) = kept * relative_bound<accumulator<T>> * std::max(1.0, weight);
+      const double inevitable =
+          2 * static_cast<double>(std::numeric_limits<accumulator<T>>::epsilon()) * size * moved * keys[n].kept;
       if (std::isfinite(inevitable)) bound += inevitable;
     }
   });
@@ -67,7 +68,7 @@ class expectation {
         kept_(how.dropout.p < 1 ? 1 / (1 - how.dropout.p) : 1) {
     if (!weights || how.normalizer == normalizer::softmax) return;
     const detail::problem p = detail::validate(q, k, v, {}, how);
-    weight_bound_ = p.type == dtype::f32 ? weight_bounds<float>(p) : weight_bounds<double>(p);
+    weight_bound_ = detail::with_type(p.type, [&]<class T>(T) { return weight_bounds<T>(p); });
   }
 
   const reference::result& truth() const { return truth_; }
@@ -81,8 +82,10 @@ class expectation {
     if (truth_.weights.shape().rank() == 0) return testing::AssertionSuccess();
     // Under softmax a weight moves with the rounding of its own score, as lse does, and dropout makes both larger.
     const bool softmax = truth_.lse.shape().rank() > 0;
-    const double common = softmax ? kept_ * relative_bound<T> * (2 + 4 * largest(truth_.lse)) : 0;
-    const auto weight_bound = [&](std::int64_t i) { return softmax ? common : weight_bound_.data()[i]; };
+    const double common = softmax ? kept_ * relative_bound<accumulator<T>> * (2 + 4 * largest(truth_.lse)) : 0;
+    const auto weight_bound = [&](std::int64_t i) {
+      return (softmax ? common : weight_bound_.data()[i]) + stored_error<T>(truth_.weights.data()[i]);
+    };
     if (auto right = near(got.weights, truth_.weights, weight_bound); !right) return right << " (weights)";
     return testing::AssertionSuccess();
   }

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "attend/attend.hpp"
@@ -40,8 +42,8 @@ inline std::int64_t keys_of(const extents& k, layout order) {
 template <class T>
 struct computed {
   tensor<T> out;
-  tensor<T> lse;      ///< empty where the normalizer has none
-  tensor<T> weights;  ///< empty unless asked for
+  tensor<accumulator<T>> lse;  ///< empty where the normalizer has none
+  tensor<T> weights;           ///< empty unless asked for
 };
 
 /// Element `index` of a row-major array, as "[1, 0, 3]".
@@ -91,7 +93,18 @@ testing::AssertionResult near(const tensor<T>& got, const tensor<double>& truth,
 }
 
 template <class T>
-inline constexpr double relative_bound = std::is_same_v<T, float> ? 2e-6 : 1e-12;
+inline constexpr double relative_bound = std::is_same_v<T, double>    ? 1e-12
+                                         : std::is_same_v<T, float>   ? 2e-6
+                                         : std::is_same_v<T, float16> ? 1e-3
+                                                                      : 8e-3;
+
+/// What storing a result as T adds to its error.
+template <class T>
+double stored_error(double x) {
+  if (std::is_same_v<T, accumulator<T>>) return 0;
+  return static_cast<double>(std::numeric_limits<T>::epsilon()) / 2 * std::abs(x) +
+         static_cast<double>(std::numeric_limits<T>::denorm_min());
+}
 
 /// The largest finite magnitude.
 template <class T>

@@ -155,9 +155,11 @@ template <class T>
 testing::AssertionResult scores_right(const array_view& q, const array_view& k, const array_view& v, const options& how,
                                       score_stage stage) {
   const expected_scores truth = score_truth<T>(q, k, v, how, stage);
-  constexpr double epsilon = std::numeric_limits<T>::epsilon(), smallest = std::numeric_limits<T>::min();
-  return near(scores_of<T>(q, k, v, how, stage), truth.scores,
-              [&](std::int64_t at) { return 8 * epsilon * truth.sizes.data()[at] + smallest; });
+  using limits = std::numeric_limits<accumulator<T>>;
+  constexpr double epsilon = limits::epsilon(), smallest = limits::min();
+  return near(scores_of<T>(q, k, v, how, stage), truth.scores, [&](std::int64_t at) {
+    return 8 * epsilon * truth.sizes.data()[at] + smallest + stored_error<T>(truth.scores.data()[at]);
+  });
 }
 
 }  // namespace attend::test

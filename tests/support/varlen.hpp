@@ -43,7 +43,7 @@ computed<T> compute(const packed<T>& x, const options& how = {}) {
   computed<T> all{tensor<T>({x.queries(), x.q.shape()[1], x.v.shape()[2]}, T(77)), {}, {}};
   outputs results{.out = all.out};
   if (how.normalizer == normalizer::softmax) {
-    all.lse = tensor<T>({x.queries(), x.q.shape()[1]}, T(78));
+    all.lse = tensor<accumulator<T>>({x.queries(), x.q.shape()[1]}, 78);
     results.lse = all.lse;
   }
   attention_varlen(x.q, x.k, x.v, x.at_q, x.at_k, results, how);
@@ -87,11 +87,11 @@ computed<T> compute_alone(const packed<T>& x, std::int64_t s, options how) {
 template <class T>
 testing::AssertionResult is_sequence(const computed<T>& alone, const computed<T>& whole, const packed<T>& x, std::int64_t s) {
   const std::int64_t first = x.at_q(s), L = x.at_q(s + 1) - first, H = x.q.shape()[1], Ev = x.v.shape()[2];
-  tensor<T> out({1, L, H, Ev}), lse;
+  tensor<T> out({1, L, H, Ev});
   std::copy_n(whole.out.data() + first * H * Ev, out.size(), out.data());
   if (auto same = same_bits(alone.out, out); !same) return same << " (out of sequence " << s << ")";
   if (alone.lse.shape().rank() == 0) return testing::AssertionSuccess();
-  lse = tensor<T>({1, H, L});
+  tensor<accumulator<T>> lse({1, H, L});
   for_each_index(lse.shape(), [&](const extents& at) { lse(0, at[1], at[2]) = whole.lse(first + at[2], at[1]); });
   if (auto same = same_bits(alone.lse, lse); !same) return same << " (lse of sequence " << s << ")";
   return testing::AssertionSuccess();

@@ -5,9 +5,10 @@
 >>> attend.attention(q, q, q, causal=True).shape
 (1, 8, 16, 64)
 
-Arrays are NumPy arrays or anything on the CPU with `__dlpack__` (PyTorch, JAX), float32 or float64; they are read in place,
-with any strides. Results are of the kind of `q`. Every argument is checked before any work: ValueError for values and shapes,
-TypeError for types, with a message "argument: expected ..., got ...". Calls release the interpreter lock and stop on Ctrl-C.
+Arrays are NumPy arrays or anything on the CPU with `__dlpack__` (PyTorch, JAX), of float32, float64, float16 or bfloat16 (in
+NumPy that of ml_dtypes); they are read in place, with any strides. Results are of the kind and dtype of `q`. Every argument is
+checked before any work: ValueError for values and shapes, TypeError for types, with a message "argument: expected ..., got
+...". Calls release the interpreter lock and stop on Ctrl-C.
 """
 
 from attend import _core
@@ -56,7 +57,8 @@ def attention(q, k, v, *, mask=None, bias=None, causal=False, window=None, query
     The weights are ``w[i] = normalizer(s[i])``, the scores ``s[i, j] = scale * compatibility(q[i], k[j])``, changed by what
     stands in score, softcap, bias, relative and alibi, in this order.
 
-    q is (..., H, L, E), k (..., Hk, S, E), v (..., Hk, S, Ev), all float32 or all float64; the result is (..., H, L, Ev).
+    q is (..., H, L, E), k (..., Hk, S, E), v (..., Hk, S, Ev), all of one dtype: float32, float64, or float16 or
+    bfloat16, which are computed with in float32 and rounded once; the result is (..., H, L, Ev).
     Rank 2 is (L, E), rank 3 (H, L, E); further leading axes are batch axes and broadcast. H is a multiple of Hk, and query
     head h reads key/value head ``h // (H // Hk)``.
 
@@ -91,7 +93,7 @@ def attention(q, k, v, *, mask=None, bias=None, causal=False, window=None, query
     relative: a table of numbers that are added by where the key stands from the query: (H or 1, 2R+1) by
         ``j - (i + query_offset)``, or with a grid (H or 1, 2R+1, 2C+1) by rows and columns. Offsets beyond the table take its
         edge. It is never expanded to (L, S).
-    alibi: True, or an array of H slopes (float64 ones are rounded to float32 beside float32 inputs):
+    alibi: True, or an array of H slopes (float64 ones are rounded to float32 beside narrower inputs):
         ``s - slope[h] * |i + query_offset - j|``. True is the paper's slopes, see `attend.alibi`.
 
     What a weight is.
@@ -106,7 +108,8 @@ def attention(q, k, v, *, mask=None, bias=None, causal=False, window=None, query
 
     layout: "bhld", or "blhd" for (..., L, H, E) in and out.
     out: a writable array that overlaps no input; it is written in place and returned.
-    return_lse: also the natural logarithm of each row's sum with its sink, (..., H, L), of q's dtype. Of softmax alone.
+    return_lse: also the natural logarithm of each row's sum with its sink, (..., H, L), float32, or float64 beside float64.
+        Of softmax alone.
     return_weights: also the weights after dropout, (..., H, L, S), of q's dtype.
     return_scores: also the scores, (..., H, L, S), of q's dtype: "scaled" those of scale and compatibility, "capped" those
         after score and softcap, "biased" those that become weights, -inf where a key is excluded. The first two take no notice
@@ -144,7 +147,7 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, causal=False, 
     dropout_p, seed: as in `attention`, where the batch of a pair is the number of its sequence and its query and key are
         counted within it.
     out: a writable array (total_q, H, Ev) that overlaps no input; it is written in place and returned.
-    return_lse: also the natural logarithm of each row's sum, (total_q, H), of q's dtype.
+    return_lse: also the natural logarithm of each row's sum, (total_q, H), float32, or float64 beside float64.
 
     All other options mean for each sequence what they mean for `attention`; mask, bias, weights and scores have no common shape
     here. A sequence gives the same bits alone and in any pack.
@@ -158,8 +161,8 @@ def merge(outs, lses):
 
     ``lse = log(sum_p exp(lses[p]))`` and ``out = sum_p exp(lses[p] - lse) * outs[p]``.
 
-    outs, lses: lists of what `attention` gave with return_lse for each part, at least one: arrays (..., Ev), all float32 or all
-        float64 and of one shape, and arrays of that shape without its last axis and of that dtype.
+    outs, lses: lists of what `attention` gave with return_lse for each part, at least one: arrays (..., Ev) of one dtype and
+        one shape, and arrays of that shape without its last axis, float32, or float64 beside float64.
 
     A part whose lse is -inf adds nothing, whatever its out holds; where all are, out is 0 and lse -inf. Where attention had
     sinks, give them to one part alone. Results in layout "blhd", whose lse is (..., H, L), need a view with their axes in one
@@ -195,7 +198,7 @@ def plan(q_shape, k_shape, v_shape, dtype, *, mask=None, bias=None, causal=False
          dropout_p=0.0, seed=None, layout="bhld", reproducible=False):
     """What `attention` would run for these shapes, and why, as a dict; nothing is computed.
 
-    dtype: a name, a NumPy dtype or a torch dtype. The options are those of `attention`.
+    dtype: a name, a NumPy dtype (ml_dtypes' among them) or a torch dtype. The options are those of `attention`.
 
     Keys: kernel, isa and reason say what was chosen, compatibility and normalizer what makes the weights; tiles_skipped,
     tiles_full and tiles_partial count tiles of scores, of `lanes` rows by `tile_keys` keys; flops count a multiply-add as two,

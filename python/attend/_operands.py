@@ -9,7 +9,10 @@ FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
 class Operand:
-    """An array of the caller's: what it is called, its values as NumPy has them, and the name of its dtype."""
+    """An array of the caller's: what it is called, its values as NumPy has them, and the name of its dtype.
+
+    NumPy alone has no bfloat16: of a torch tensor, `values` are then the bits, as int16.
+    """
 
     __slots__ = ("array", "dtype", "name", "values")
 
@@ -27,12 +30,30 @@ class Operand:
         if self.dtype not in dtypes:
             raise TypeError(f"{self.name}: expected {' or '.join(dtypes)}, got {self.dtype}")
 
-    def give(self, values: np.ndarray) -> Any:
+    @property
+    def holds_bits(self) -> bool:
+        return self.dtype == "bfloat16" and self.values.dtype == np.int16
+
+    def native(self, values: np.ndarray) -> Any:
+        """`values`, which are parts of this array's, as an array of its dtype that attend reads. Nothing is copied."""
+        if not self.holds_bits:
+            return values
+        import torch
+
+        return torch.from_numpy(values).view(torch.bfloat16)
+
+    def widened(self, values: np.ndarray, dtype: Any) -> np.ndarray:
+        """`values`, which are parts of this array's, as numbers of a float type that can hold them."""
+        if self.holds_bits:
+            values = self.native(values).float().numpy()
+        return values.astype(dtype, copy=False)
+
+    def give(self, values: Any) -> Any:
         """`values`, rounded to this array's dtype, as an array of its kind. Nothing is copied where the dtype is theirs."""
         if _is_torch(self.array):
             import torch
 
-            return torch.from_numpy(values).to(self.array.dtype)
+            return torch.as_tensor(values).to(self.array.dtype)
         with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, as everywhere
             values = values.astype(self.values.dtype, copy=False)
         if isinstance(self.array, np.ndarray) or not hasattr(self.array, "__array_namespace__"):
@@ -74,6 +95,9 @@ def _read_torch(tensor: Any, name: str) -> tuple[np.ndarray, str]:
         raise ValueError(f"{name}: expected an array in the CPU's memory, got one on {tensor.device}")
     dtype = str(tensor.dtype).removeprefix("torch.")
     try:
-        return (tensor.float() if dtype == "bfloat16" else tensor.resolve_neg()).numpy(), dtype
+        import torch
+
+        tensor = tensor.resolve_neg()
+        return (tensor.view(torch.int16) if dtype == "bfloat16" else tensor).numpy(), dtype
     except (RuntimeError, TypeError) as error:  # sparse, say
         raise ValueError(f"{name}: expected a tensor that NumPy can read, got {error}") from None

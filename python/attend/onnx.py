@@ -5,8 +5,8 @@
 >>> attend.onnx.attention(Q, Q, Q, is_causal=1).Y.shape
 (1, 2, 3, 8)
 
-Nothing here imports onnx. Inputs are float64, float32, float16 or bfloat16. 16-bit inputs are converted to float32, computed
-with, and rounded once at the end. https://onnx.ai/onnx/operators/onnx__Attention.html
+Nothing here imports onnx. Inputs are float64, float32, float16 or bfloat16. 16-bit inputs are read as they are, computed with in
+float32, and rounded once at the end. https://onnx.ai/onnx/operators/onnx__Attention.html
 """
 
 import operator
@@ -36,7 +36,8 @@ def attention(Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv
 
     Q is (B, H, L, E), K (B, Hk, S, E), V (B, Hk, S, Ev), and Y is (B, H, L, Ev); or Q is (B, L, H*E), K (B, S, Hk*E), V
     (B, S, Hk*Ev), and Y is (B, L, H*Ev). K has the dtype of Q, V may have another; what is computed with is the wider of both,
-    and Y has that of Q.
+    and Y has that of Q. Inputs are read in place, but copied to a wider type, all of them, where the dtypes of Q and V differ or
+    softmax_precision asks for float64.
 
     attn_mask: booleans, True = attend, or numbers of Q's dtype that are added; broadcasts against (B, H, L, P + S). From opset
         24, keys past its end are excluded; it has to reach the largest of nonpad_kv_seqlen.
@@ -76,7 +77,7 @@ def attention(Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv
     if packed:  # heads are split off the last axis: (B, L, H, E), which is layout "blhd"
         q = _split(query, q_num_heads, "q_num_heads")
         k, v = _split(key, kv_num_heads, "kv_num_heads"), _split(value, kv_num_heads, "kv_num_heads")
-        present_key, present_value = key.give(k.swapaxes(1, 2)), value.give(v.swapaxes(1, 2))
+        present_key, present_value = (x.give(x.native(y.swapaxes(1, 2))) for x, y in ((key, k), (value, v)))
     else:
         _check_heads("q_num_heads", q_num_heads, query)
         _check_heads("kv_num_heads", kv_num_heads, key)
@@ -86,13 +87,17 @@ def attention(Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv
         turn = (lambda x: x.swapaxes(1, 2)) if packed else (lambda x: x)
         k, v = _after(past_key, "past_key", turn(k), key), _after(past_value, "past_value", turn(v), value)
         past = k.shape[2] - key.shape[1 if packed else 2]
-        present_key, present_value = key.give(k), value.give(v)
+        present_key, present_value = key.give(key.native(k)), value.give(value.native(v))
         k, v = turn(k), turn(v)
     tokens = 1 if packed else 2
     L, S = q.shape[tokens], k.shape[tokens]
 
-    wide = softmax_precision == 11 or "float64" in (query.dtype, value.dtype)
-    computed = np.dtype(np.float64 if wide else np.float32)
+    computed = query.dtype
+    if softmax_precision == 11 or "float64" in (query.dtype, value.dtype):
+        computed = "float64"
+    elif query.dtype != value.dtype:
+        computed = "float32"
+    as_computed = lambda x, values: x.native(values) if x.dtype == computed else x.widened(values, computed)
     options = {"query_offset": past, "causal": bool(is_causal), "scale": scale, "softcap": None if softcap == 0 else softcap,
                "layout": "blhd" if packed else "bhld"}
     if (left_window_size, right_window_size) != (-1, -1):
@@ -107,13 +112,13 @@ def attention(Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv
         else:
             options["key_lengths"] = lengths
     if attn_mask is not None:
-        name, numbers = _mask(attn_mask, query.dtype, S, lengths, opset)
-        options[name] = numbers if name == "mask" else numbers.astype(computed, copy=False)
+        name, values = _mask(attn_mask, query.dtype, computed, S, lengths, opset)
+        options[name] = values
     if qk_matmul_output_mode is not None:
         stage = ("scaled", "capped", "biased", None)[qk_matmul_output_mode]
         options |= {"return_weights": True} if stage is None else {"return_scores": stage}
 
-    result = _in_words_of_onnx(attend.attention, *(x.astype(computed, copy=False) for x in (q, k, v)), **options)
+    result = _in_words_of_onnx(attend.attention, as_computed(query, q), as_computed(key, k), as_computed(value, v), **options)
     y, scores = (result, None) if qk_matmul_output_mode is None else result
     if packed:
         y = y.reshape(*y.shape[:2], y.shape[2] * y.shape[3])
@@ -169,9 +174,8 @@ def rotary_embedding(X, cos_cache, sin_cache, position_ids=None, *, interleaved=
     for cache in (cos, sin):
         if cache.shape != expected:
             raise ValueError(f"{cache.name}: expected shape {expected}, got {cache.shape}")
-    wide = np.float64 if x.dtype == "float64" else np.float32
-    turned, cosines, sines = (a.astype(wide, copy=False) for a in (turned, cos.values, sin.values))
-    y = _core.rotary_embedding(turned, cosines, sines, positions, bool(interleaved), n, "blhd" if packed else "bhld")
+    y = _core.rotary_embedding(x.native(turned), cos.native(cos.values), sin.native(sin.values), positions, bool(interleaved), n,
+                               "blhd" if packed else "bhld")
     return x.give(y.reshape(x.shape))
 
 
@@ -240,7 +244,7 @@ def _after(past, name, new, like):
     before.require_floats(like.dtype)
     if len(before.shape) != 4 or before.shape[:2] != new.shape[:2] or before.shape[3] != new.shape[3]:
         raise ValueError(f"{name}: expected shape {(*new.shape[:2], 'P', new.shape[3])} by {like.name}, got {before.shape}")
-    return np.concatenate([before.values, new], axis=2)
+    return np.concatenate([before.values.view(new.dtype), new], axis=2)  # of either kind's bfloat16
 
 
 def _lengths(given, B, S):
@@ -254,18 +258,22 @@ def _lengths(given, B, S):
     return lengths.astype(np.int64)
 
 
-def _mask(given, dtype, S, lengths, opset):
+def _mask(given, dtype, computed, S, lengths, opset):
     """("mask" or "bias", its values), excluding what lies past its end where the opset says so."""
     mask = Operand(given, "attn_mask")
     if mask.dtype not in ("bool", dtype):
         raise TypeError(f"attn_mask: expected booleans or {dtype}, got {mask.dtype}")
-    name, values = ("mask" if mask.dtype == "bool" else "bias"), mask.values
-    if opset < 24 or values.ndim == 0 or values.shape[-1] >= S or (values.shape[-1] == 1 and lengths is None):
+    name, shape = ("mask" if mask.dtype == "bool" else "bias"), mask.shape
+    whole = opset < 24 or not shape or shape[-1] >= S or (shape[-1] == 1 and lengths is None)
+    # Biases stand beside any dtype as float32.
+    widen = mask.dtype in ("float16", "bfloat16") and not (whole and dtype == computed)
+    values = mask.widened(mask.values, np.float32) if widen else mask.native(mask.values)
+    if whole:
         return name, values
-    if lengths is not None and values.shape[-1] < lengths.max(initial=0):
+    if lengths is not None and shape[-1] < lengths.max(initial=0):
         raise ValueError(f"attn_mask: expected a last axis of at least {lengths.max()}, the largest of nonpad_kv_seqlen, got "
-                         f"{values.shape[-1]}")
-    beyond = np.full((*values.shape[:-1], S - values.shape[-1]), name == "bias" and -np.inf, values.dtype)
+                         f"{shape[-1]}")
+    beyond = np.full((*shape[:-1], S - shape[-1]), name == "bias" and -np.inf, values.dtype)
     return name, np.concatenate([values, beyond], axis=-1)
 
 

@@ -54,7 +54,7 @@ call_options::call_options(const option_arguments& arguments, dtype inputs) {
 void call_options::set_mask_or_bias(nb::handle object, std::string_view name) {
   const borrowed_array& array = borrowed_.emplace_back(object, name);
   const array_view view = array.view();
-  array.require(view.type != dtype::none, "booleans (true = attend), float32 or float64 (added)");
+  array.require(view.type != dtype::none, "booleans (true = attend), or numbers to add of query's dtype or float32");
   (view.type == dtype::boolean ? how.mask : how.bias) = view;
 }
 

@@ -31,6 +31,7 @@ element_type element_of(const dlpack::data_type& type) {
     case dlpack::code_int: return {std::has_single_bit(type.bits) ? kind::signed_integer : kind::other, bytes};
     case dlpack::code_uint: return {std::has_single_bit(type.bits) ? kind::unsigned_integer : kind::other, bytes};
     case dlpack::code_float: return {kind::floating, bytes};
+    case dlpack::code_bfloat: return {kind::brain_floating, bytes};
     case dlpack::code_bool: return {bytes == 1 ? kind::boolean : kind::other, bytes};
     default: return {kind::other, bytes};
   }
@@ -125,14 +126,25 @@ void borrowed_array::read_buffer() {
   }
   Py_buffer buffer;
   if (PyObject_GetBuffer(object_.ptr(), &buffer, PyBUF_RECORDS_RO) != 0) {
-    PyErr_Clear();  // NumPy has no format for these elements (bfloat16, datetime64): the shape is all there is to know
+    PyErr_Clear();  // NumPy has no format for these elements
+    if (is_bfloat16(object_.attr("dtype"))) {
+      const nb::object bits = object_.attr("view")("uint16");  // the buffer keeps it
+      if (PyObject_GetBuffer(bits.ptr(), &buffer, PyBUF_RECORDS_RO) != 0) throw nb::python_error();
+      take_buffer(buffer);
+      element_.what = kind::brain_floating;
+      return;
+    }
     nb::tuple sizes = nb::borrow<nb::tuple>(object_.attr("shape"));
     if (sizes.size() <= static_cast<std::size_t>(max_rank)) {
       for (nb::handle size : sizes) shape_.push_back(nb::cast<std::int64_t>(size));
       strides_ = shape_;
     }
-    return;
+    return;  // of datetime64, say, the shape is all there is to know
   }
+  take_buffer(buffer);
+}
+
+void borrowed_array::take_buffer(const Py_buffer& buffer) {
   buffer_ = buffer;
   data_ = buffer.buf;
   element_ = element_of_format(buffer.format, buffer.itemsize);
@@ -265,6 +277,8 @@ void borrowed_array::check_extent() const {
 
 dtype borrowed_array::known_type() const noexcept {
   if (element_.what == kind::boolean && element_.bytes == 1) return dtype::boolean;
+  if (element_.what == kind::brain_floating && element_.bytes == 2) return dtype::bf16;
+  if (element_.what == kind::floating && element_.bytes == 2) return dtype::f16;
   if (element_.what == kind::floating && element_.bytes == 4) return dtype::f32;
   if (element_.what == kind::floating && element_.bytes == 8) return dtype::f64;
   return dtype::none;
@@ -280,10 +294,10 @@ std::string borrowed_array::dtype_text() const {
     std::string text = text_of(type);
     return text.starts_with("torch.") ? text.substr(6) : text;
   }
-  static constexpr const char* names[] = {"other elements", "bool", "int", "uint", "float"};
+  static constexpr const char* names[] = {"other elements", "bool", "int", "uint", "float", "bfloat"};
   std::string text = names[static_cast<int>(element_.what)];
-  if (element_.is_integer() || element_.what == kind::floating) text += std::to_string(8 * element_.bytes);
-  return text;
+  if (element_.what == kind::other || element_.what == kind::boolean) return text;
+  return text + std::to_string(8 * element_.bytes);
 }
 
 void borrowed_array::require(bool right, const std::string& expected) const {
@@ -292,7 +306,7 @@ void borrowed_array::require(bool right, const std::string& expected) const {
 
 void borrowed_array::require_floating() const {
   const dtype type = known_type();
-  require(type == dtype::f32 || type == dtype::f64, "float32 or float64");
+  require(type == dtype::f32 || type == dtype::f64 || type == dtype::f16 || type == dtype::bf16, float_types);
 }
 
 void borrowed_array::require_boolean() const { require(known_type() == dtype::boolean, "booleans (true = attend)"); }

@@ -15,12 +15,15 @@ namespace nb = nanobind;
 
 /// What the caller's elements are, as far as attention tells them apart.
 struct element_type {
-  enum class kind : std::uint8_t { other, boolean, signed_integer, unsigned_integer, floating };
+  enum class kind : std::uint8_t { other, boolean, signed_integer, unsigned_integer, floating, brain_floating };
   kind what = kind::other;
   std::int64_t bytes = 1;
 
   bool is_integer() const noexcept { return what == kind::signed_integer || what == kind::unsigned_integer; }
 };
+
+/// The elements of inputs and of what stands beside them, as messages name them.
+inline constexpr const char* float_types = "float32, float64, float16 or bfloat16";
 
 /// A NumPy array, or anything on the CPU with `__dlpack__`, held for as long as this lives. Nothing is copied.
 /// Make and destroy with the interpreter locked. Throws `argument_error`, which calls the array `name`.
@@ -60,6 +63,7 @@ class borrowed_array {
 
  private:
   void read_buffer();
+  void take_buffer(const Py_buffer& buffer);
   void read_dlpack();
   [[noreturn]] void refuse_export(const std::string& reason) const;
   template <class Managed>

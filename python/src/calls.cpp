@@ -99,10 +99,10 @@ nb::object attention_varlen(const argument_slots& arguments) {
 nb::object merge(nb::handle outs, nb::handle lses) {
   const part_list parts(outs, "outs"), logs(lses, "lses");
   attend::merge(parts.views(), logs.views(), outputs{});  // checks, before anything is allocated
-  const dtype type = parts.views()[0].type;
-  const result_factory out_factory(parts.first()), lse_factory(logs.first());
-  auto [out, out_view] = out_factory.make(parts.views()[0].shape, type);
-  auto [lse, lse_view] = lse_factory.make(logs.views()[0].shape, type);
+  const array_view &first_out = parts.views()[0], &first_lse = logs.views()[0];
+  const result_factory out_factory(parts.first(), first_out.type), lse_factory(logs.first(), first_lse.type);
+  auto [out, out_view] = out_factory.make(first_out.shape);
+  auto [lse, lse_view] = lse_factory.make(first_lse.shape);
   {
     nb::gil_scoped_release unlocked;
     attend::merge(parts.views(), logs.views(), {.out = out_view, .lse = lse_view});
@@ -122,8 +122,8 @@ nb::object rotary_embedding(nb::handle x, nb::handle cos, nb::handle sin, nb::ha
                    .cos = cosines.view(),
                    .sin = sines.view(),
                    .layout = read_layout(order)};
-  const result_factory factory(x);
-  auto [out, view] = factory.make(from.shape(), from.view().type);
+  const result_factory factory(x, from.view().type);
+  auto [out, view] = factory.make(from.shape());
   {
     const mutable_array_view to = view;
     nb::gil_scoped_release unlocked;

@@ -29,6 +29,13 @@ nb::object interned(const char* text) {
   return made;
 }
 
+/// A module that somebody has imported, or an invalid handle.
+nb::handle imported(const nb::object& name) {
+  PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name.ptr());
+  if (!module) PyErr_Clear();
+  return module == Py_None ? nullptr : module;  // None: whoever put it there forbids the import
+}
+
 }  // namespace
 
 void prepare_objects() {
@@ -39,10 +46,13 @@ void prepare_objects() {
       .ndarray = numpy.attr("ndarray"),
       .masked_array = nb::module_::import_("numpy.ma").attr("MaskedArray"),
       .empty = numpy.attr("empty"),
+      .float16 = dtype("float16"),
       .float32 = dtype("float32"),
       .float64 = dtype("float64"),
+      .bfloat16 = {},
       .tensor_class = {},
       .torch = nb::str("torch"),
+      .ml_dtypes = nb::str("ml_dtypes"),
       .exchange_api = nb::str("__dlpack_c_exchange_api__"),
       .bhld = interned("bhld"),
       .clip = interned("clip"),
@@ -64,16 +74,31 @@ bool is_numpy(nb::handle object) { return is_instance_of(object, known().ndarray
 /// Whoever has a torch tensor has imported torch: it is never imported here.
 bool is_torch(nb::handle object) {
   if (!known().tensor_class.is_valid()) {
-    PyObject* torch = PyDict_GetItemWithError(PyImport_GetModuleDict(), known().torch.ptr());
-    if (!torch) {
-      PyErr_Clear();
-      return false;
-    }
+    const nb::handle torch = imported(known().torch);
+    if (!torch.is_valid()) return false;
     nb::object tensor = nb::getattr(torch, "Tensor", nb::none());
     if (!PyType_Check(tensor.ptr())) return false;
     known().tensor_class = std::move(tensor);
   }
   return is_instance_of(object, known().tensor_class);
+}
+
+bool is_bfloat16(nb::handle type) {
+  if (!imported(known().ml_dtypes).is_valid()) return false;
+  return type.equal(numpy_dtype(dtype::bf16));
+}
+
+nb::object numpy_dtype(dtype type) {
+  switch (type) {
+    case dtype::f16: return known().float16;
+    case dtype::f32: return known().float32;
+    case dtype::f64: return known().float64;
+    default: break;
+  }
+  if (!known().bfloat16.is_valid()) {
+    known().bfloat16 = nb::module_::import_("numpy").attr("dtype")(nb::module_::import_("ml_dtypes").attr("bfloat16"));
+  }
+  return known().bfloat16;
 }
 
 std::string type_text(nb::handle object) {

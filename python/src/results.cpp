@@ -19,6 +19,8 @@ nb::tuple as_tuple(const extents& shape) {
   return nb::borrow<nb::tuple>(tuple);
 }
 
+nb::object torch_dtype(dtype type) { return nb::module_::import_("torch").attr(name_of(type).data()); }
+
 // Lives as long as the process: attend._results.
 nb::object* result_types = nullptr;
 
@@ -42,27 +44,30 @@ extents score_shape(const extents& out, const extents& k, layout order) {
 
 }  // namespace
 
-result_factory::result_factory(nb::handle like)
+result_factory::result_factory(nb::handle like, dtype type)
     : like_(like),
+      type_(type),
       kind_(is_numpy(like)   ? kind::numpy
             : is_torch(like) ? kind::torch
                              : kind::foreign) {}
 
 result_factory::fresh result_factory::make(const extents& shape, dtype type) const {
-  if (kind_ == kind::torch) {  // the tensor's own device, whatever torch's default is; lse and weights have its dtype, too
-    nb::object made = like_.attr("new_empty")(as_tuple(shape));
+  if (kind_ == kind::torch) {  // the tensor's own device, whatever torch's default is
+    nb::object made = type == type_ ? like_.attr("new_empty")(as_tuple(shape))
+                                    : like_.attr("new_empty")(as_tuple(shape), nb::arg("dtype") = torch_dtype(type));
     void* data = PyLong_AsVoidPtr(nb::object(made.attr("data_ptr")()).ptr());
     if (!data && PyErr_Occurred()) throw nb::python_error();
     return {std::move(made), {data, type, shape, tensor_view<const char>(nullptr, shape).strides}};
   }
-  nb::object made = known().empty(as_tuple(shape), type == dtype::f64 ? known().float64 : known().float32);
+  nb::object made = known().empty(as_tuple(shape), numpy_dtype(type));
   mutable_array_view view = borrowed_array(made, "out").mutable_view();  // `made` keeps the memory
   return {std::move(made), view};
 }
 
 nb::object result_factory::finish(nb::object array) const {
   if (kind_ != kind::foreign || !nb::hasattr(like_, "__array_namespace__")) return array;
-  return like_.attr("__array_namespace__")().attr("from_dlpack")(array);
+  const bool exports = !is_bfloat16(array.attr("dtype"));  // NumPy's DLPack knows none
+  return like_.attr("__array_namespace__")().attr(exports ? "from_dlpack" : "asarray")(array);
 }
 
 wanted_results::wanted_results(PyObject* const* values)
@@ -81,14 +86,13 @@ score_stage read_stage(nb::handle value, std::string_view name) {
 
 call_results::call_results(nb::handle like, const wanted_results& wanted, dtype type, const extents& out, const extents& k,
                            layout order)
-    : factory_(like) {
-  const auto add = [&](const extents& shape, nb::object& array, mutable_array_view& view) {
-    auto made = factory_.make(shape, type);
+    : factory_(like, type) {
+  const auto add = [&](result_factory::fresh made, nb::object& array, mutable_array_view& view) {
     array = std::move(made.array);
     view = made.view;
   };
   if (wanted.out.is_none()) {
-    add(out, out_, to_.out);
+    add(factory_.make(out), out_, to_.out);
   } else {
     out_ = nb::borrow(wanted.out);
     given_.emplace(out_, "out");
@@ -96,10 +100,10 @@ call_results::call_results(nb::handle like, const wanted_results& wanted, dtype 
     given_->require_writable();
     to_.out = given_->mutable_view();
   }
-  if (wanted.lse) add(row_shape(out, order), lse_, to_.lse);
-  if (wanted.weights) add(score_shape(out, k, order), weights_, to_.weights);
+  if (wanted.lse) add(factory_.make(row_shape(out, order), accumulator_of(type)), lse_, to_.lse);
+  if (wanted.weights) add(factory_.make(score_shape(out, k, order)), weights_, to_.weights);
   if (!wanted.scores) return;
-  add(score_shape(out, k, order), scores_, to_.scores);
+  add(factory_.make(score_shape(out, k, order)), scores_, to_.scores);
   to_.stage = *wanted.scores;
 }
 

@@ -10,7 +10,8 @@ namespace attend::python {
 /// Makes results of the kind that `like` is: torch tensors, NumPy arrays, or arrays of the producer's own library.
 class result_factory {
  public:
-  explicit result_factory(nb::handle like);
+  /// `type`: the dtype of `like`.
+  result_factory(nb::handle like, dtype type);
 
   /// An array and the memory to write it through.
   struct fresh {
@@ -18,12 +19,14 @@ class result_factory {
     mutable_array_view view;
   };
   fresh make(const extents& shape, dtype type) const;
+  fresh make(const extents& shape) const { return make(shape, type_); }
   /// What to hand to the caller once the array is written.
   nb::object finish(nb::object array) const;
 
  private:
   enum class kind : std::uint8_t { numpy, torch, foreign };
   nb::handle like_;
+  dtype type_;
   kind kind_;
 };
 

@@ -52,7 +52,7 @@ alibi_slopes read_alibi(nb::handle value, std::string_view name, dtype inputs, b
   const borrowed_array& array = kept.emplace_back(value, name);
   array.require_floating();
   const array_view slopes = array.view();
-  if (slopes.type != dtype::f64 || inputs != dtype::f32 || slopes.shape.rank() != 1) return slopes;
+  if (slopes.type != dtype::f64 || inputs == dtype::f64 || slopes.shape.rank() != 1) return slopes;
   return rounded.emplace_back(rounded_slopes(slopes)).view();
 }
 

@@ -10,8 +10,8 @@ namespace attend::python {
 /// Arrays that views of a call look at, held as long as the call.
 using borrowed_arrays = std::vector<borrowed_array>;
 
-/// None or False, True, or an array of slopes, which is held in `kept`. Beside float32 inputs, slopes of float64 are rounded
-/// into `rounded`: so few numbers are often written as float64.
+/// None or False, True, or an array of slopes, which is held in `kept`. Beside narrower inputs, slopes of float64 are rounded
+/// to float32 in `rounded`: so few numbers are often written as float64.
 alibi_slopes read_alibi(nb::handle value, std::string_view name, dtype inputs, borrowed_arrays& kept,
                         std::vector<tensor<float>>& rounded);
 

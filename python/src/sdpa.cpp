@@ -76,8 +76,8 @@ nb::object scaled_dot_product_attention(nb::handle query, nb::handle key, nb::ha
   check_heads(q.shape(), k.shape(), read_flag(enable_gqa, "enable_gqa"));
   try {
     const extents shape = output_shape(q.view(), k.view(), v.view(), call.how);
-    const result_factory factory(query);
-    auto made = factory.make(shape, q.view().type);
+    const result_factory factory(query, q.view().type);
+    auto made = factory.make(shape);
     const mutable_array_view view = made.view;
     run(call.how, [&](const options& how) { attend::attention(q.view(), k.view(), v.view(), outputs{.out = view}, how); });
     return factory.finish(std::move(made.array));

@@ -1,8 +1,21 @@
 """Attention by its definition in float64, the bounds results are held to, and small problems to hold them with."""
 
+import ml_dtypes  # noqa: F401  NumPy's name "bfloat16"
 import numpy as np
 
-BOUND = {"float32": 2e-6, "float64": 1e-12}  # of the largest |v|
+BOUND = {"float32": 2e-6, "float64": 1e-12, "float16": 1e-3, "bfloat16": 8e-3}  # of the largest |v|
+DTYPES = tuple(BOUND)
+HALVES = ("float16", "bfloat16")
+
+
+def tensor_of(torch, x):
+    """A tensor over an array's memory; torch knows no bfloat16 of NumPy's."""
+    return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if x.dtype == "bfloat16" else torch.from_numpy(x)
+
+
+def accumulator(dtype):
+    """What sums, softmax and LSE are held in."""
+    return "float64" if dtype == "float64" else "float32"
 
 
 def problem(B=2, H=4, L=5, S=7, E=8, Ev=6, Hk=2, dtype="float32", seed=0):

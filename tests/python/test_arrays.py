@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attend
-from reference import assert_close, attention, problem
+from reference import DTYPES, HALVES, assert_close, attention, problem, tensor_of
 
 
 class Producer:
@@ -84,9 +84,9 @@ UNREADABLE = {
     "on_a_gpu": (dict(device=2), ValueError, "k: .*device 2"),
     "lanes": (dict(lanes=2), TypeError, "k: .*lanes"),
     "four_bits": (dict(bits=4), TypeError, "k: .*float4"),
-    "float16": (dict(bits=16), TypeError, "k: .*float16"),
+    "float8": (dict(bits=8), TypeError, "k: .*float8"),
     "complex": (dict(code=5), TypeError, "k: "),
-    "bfloat16": (dict(code=4, bits=16), TypeError, "k: "),
+    "bfloat32": (dict(code=4), TypeError, "k: .*bfloat32"),
     "unknown_code": (dict(code=99), TypeError, "k: "),
     "version_2": (dict(version=(2, 0)), ValueError, "k: .*version 2"),
     "size_overflows": (dict(shape=(2**62, 2**62, 5, 4)), ValueError, "k: "),
@@ -119,6 +119,19 @@ def test_tables_and_weights_may_be_dlpack_capsules_and_are_released_once():
         of(*refused)
     gc.collect()
     assert [one.deleted for one in capsules] == [1, 1] and all(one.settled() for one in refused)
+
+
+@pytest.mark.parametrize("version", [None, (1, 1)])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_halves_are_read_and_written_through_capsules(dtype, version):
+    arrays, y = problem(dtype=dtype), np.zeros((2, 4, 5, 6), dtype)
+    code = 4 if dtype == "bfloat16" else 2
+    producers = [Producer(x, code=code, version=version) for x in (*arrays, y)]
+    assert attend.attention(*producers[:3], out=producers[3]) is producers[3]
+    want = attend.attention(*arrays)
+    assert np.array_equal(y, want) and all(one.settled() for one in producers)
+    made = attend.attention(Producer(arrays[0], code=code, version=version), *arrays[1:])
+    assert type(made) is np.ndarray and made.dtype == dtype and np.array_equal(made, want)
 
 
 @pytest.mark.parametrize("way", UNREADABLE)
@@ -199,7 +212,7 @@ def _strided(x):
     yield "at an odd address", unaligned
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_any_layout_gives_the_bits_of_the_contiguous_copy(dtype):
     q, k, v = problem(dtype=dtype)
     want = attend.attention(q, k, v)
@@ -272,14 +285,15 @@ def test_what_is_no_array_is_a_type_error_that_names_the_argument(wrong):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_torch_tensors_give_torch_tensors(torch, dtype):
-    q, k, v = (torch.from_numpy(x).swapaxes(1, 2).contiguous().swapaxes(1, 2) for x in problem(dtype=dtype))
+    q, k, v = (tensor_of(torch, x).swapaxes(1, 2).contiguous().swapaxes(1, 2) for x in problem(dtype=dtype))
     mask = torch.ones(5, 7).tril(2).bool()
     result = attend.attention(q, k, v, mask=mask, key_lengths=torch.tensor([7, 3]), return_lse=True, return_weights=True)
-    want = attend.attention(*(x.numpy() for x in (q, k, v)), mask=mask.numpy(), key_lengths=[7, 3], return_lse=True, return_weights=True)
+    want = attend.attention(*problem(dtype=dtype), mask=mask.numpy(), key_lengths=[7, 3], return_lse=True, return_weights=True)
     for given, expected in zip(result, want, strict=True):
-        assert type(given) is torch.Tensor and given.dtype is q.dtype and np.array_equal(given.numpy(), expected)
+        assert type(given) is torch.Tensor and given.dtype is getattr(torch, expected.dtype.name)
+        assert np.array_equal(given.double().numpy(), expected.astype(np.float64))
     out = torch.zeros(2, 5, 4, 6, dtype=q.dtype).swapaxes(1, 2)
     assert attend.attention(q, k, v, mask=mask, key_lengths=torch.tensor([7, 3]), out=out) is out
     assert torch.equal(out, result.out)
@@ -316,7 +330,7 @@ def test_torch_tensors_that_require_a_gradient_are_refused_by_name(torch):
 @pytest.mark.peers
 def test_torch_tensors_that_attend_cannot_read_are_refused_by_name(torch):
     q, k, v = (torch.from_numpy(x) for x in problem())
-    for wrong, error in ((q.half(), TypeError), (q.bfloat16(), TypeError), (q.int(), TypeError), (q.cfloat(), TypeError),
+    for wrong, error in ((q.int(), TypeError), (q.cfloat(), TypeError),
                          (q.to("meta"), ValueError), (q.to_sparse(), ValueError)):
         with pytest.raises(error, match="q: "):
             attend.attention(wrong, k, v)
@@ -332,12 +346,13 @@ def test_kinds_may_be_mixed_and_q_decides(torch):
     assert attend.plan(q.shape, k.shape, v.shape, torch.float32) == attend.plan(q.shape, k.shape, v.shape, "float32")
 
 
-def test_jax_arrays_give_jax_arrays_where_jax_is_installed():
+@pytest.mark.parametrize("dtype", ["float32", *HALVES])
+def test_jax_arrays_give_jax_arrays_where_jax_is_installed(dtype):
     jax = pytest.importorskip("jax", reason="JAX is not installed")
-    arrays = problem()
+    arrays = problem(dtype=dtype)
     q, k, v = map(jax.numpy.asarray, arrays)
     y, lse = attend.attention(q, k, v, mask=jax.numpy.ones((5, 7), bool), return_lse=True)
-    assert isinstance(y, jax.Array) and isinstance(lse, jax.Array)
+    assert isinstance(y, jax.Array) and isinstance(lse, jax.Array) and y.dtype == dtype and lse.dtype == "float32"
     assert np.array_equal(np.asarray(y), attend.attention(*arrays))
     with pytest.raises(ValueError, match="out: .*read-only"):
         attend.attention(q, k, v, out=y)

@@ -20,8 +20,12 @@ WRONG = {
     "other batches": (lambda q, k, v: (q, np.repeat(k, 2, 0)[:3], np.repeat(v, 2, 0)[:3]), {}, ValueError, "k: .*batch"),
     "nine axes": (lambda q, k, v: (q.reshape(1, 1, 1, 1, 1, *q.shape), k, v), {}, ValueError, "q: .*8.*9"),
     # element types
-    "float16": (lambda q, k, v: (q.astype(np.float16), k, v), {}, TypeError, "q: expected float32 or float64, got float16"),
-    "integers": (lambda q, k, v: (q, k.astype(np.int32), v), {}, TypeError, "k: expected float32 or float64, got int32"),
+    "float16 beside float32": (lambda q, k, v: (q.astype(np.float16), k, v), {}, TypeError, "k: expected float16, the dtype of q, got float32"),
+    "bfloat16 beside float16": (
+        lambda q, k, v: (q.astype(np.float16), k.astype(np.float16), v.astype("bfloat16")), {}, TypeError, "v: expected float16.*got bfloat16"),
+    "raw bytes": (lambda q, k, v: (q.astype("bfloat16").view("V2"), k, v), {}, TypeError, "q: expected float32, .*V2"),
+    "8-bit floats": (lambda q, k, v: (q.astype("float8_e4m3fn"), k, v), {}, TypeError, "q: expected float32, .*float8_e4m3fn"),
+    "integers": (lambda q, k, v: (q, k.astype(np.int32), v), {}, TypeError, "k: expected float32, float64, float16 or bfloat16, got int32"),
     "complex numbers": (lambda q, k, v: (q, k, v.astype(np.complex64)), {}, TypeError, "v: .*complex64"),
     "objects": (lambda q, k, v: (q.astype(object), k, v), {}, TypeError, "q: .*object"),
     "long doubles": (lambda q, k, v: (q.astype(np.longdouble), k, v), {}, TypeError, "q: .*(longdouble|float128|float96)"),
@@ -187,7 +191,7 @@ def test_unknown_parameters_are_refused_in_pythons_own_words():
     ((7, (3, 4), (3, 4), "float32"), TypeError, "^q_shape: .*int"),
     (((2, 4), "34", (3, 4), "float32"), TypeError, "^k_shape: .*str"),
     (((2, 4), (3, 4), (1,) * 9, "float32"), ValueError, "^v_shape: .*8"),
-    (((2, 4), (3, 4), (3, 4), "bfloat16"), TypeError, "^dtype: expected float32 or float64, got bfloat16"),
+    (((2, 4), (3, 4), (3, 4), "float8"), TypeError, "^dtype: expected float32, float64, float16 or bfloat16, got float8"),
     (((2, 4), (3, 4), (3, 4), np.int32), TypeError, "^dtype: .*int32"),
     (((2, 4), (3, 4), (3, 4), None), TypeError, "^dtype: .*None"),
 ])

@@ -2,6 +2,7 @@
 
 import copy
 import doctest
+import functools
 import pickle
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 
 import attend
 import reference
-from reference import NORMALIZER, assert_close, attention, causal, neighbors, problem, size_of
+from reference import DTYPES, NORMALIZER, assert_close, attention, causal, neighbors, problem, size_of, tensor_of
 
 WIDTH = 8
 W = np.random.default_rng(9).standard_normal(WIDTH).astype(np.float32)
@@ -37,7 +38,7 @@ def ways(L, S, dtype):
     ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("normalizer", NORMALIZER)
 @pytest.mark.parametrize("compatibility", PAIRS)
 def test_every_compatibility_under_every_normalizer_is_its_definition(compatibility, normalizer, dtype):
@@ -98,7 +99,7 @@ def test_layout_blhd_is_the_same_call_on_turned_arrays():
 # --- Regions and tables -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options, kernel, dilation", [
     ({"neighborhood": 3}, (3, 3), (1, 1)),
     ({"neighborhood": (3, 3)}, (3, 3), (1, 1)),
@@ -129,7 +130,7 @@ def test_a_neighbourhood_combines_with_every_other_mask():
     assert_close(y, want, size_of(weights, v))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("offset, L, S", [
     ("upper_left", 5, 7), ("lower_right", 5, 7), (-3, 20, 131), ([0, 3], 20, 131), (None, 33, 33), ("lower_right", 1, 300),
 ])
@@ -146,7 +147,7 @@ def test_a_relative_table_is_added_by_offset(heads, reach, offset, L, S, dtype):
     assert_close(lse, want_lse, max(1.0, abs(want_lse[np.isfinite(want_lse)]).max(initial=0.0)), times=4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (4, 3, 5), (1, 21, 3)], ids=str)
 @pytest.mark.parametrize("kernel", [None, (3, 5)])
 def test_a_relative_table_on_a_grid_is_added_by_rows_and_columns(kernel, shape, dtype):
@@ -185,7 +186,7 @@ def test_defaults_of_a_neighbourhood_may_be_named_without_one():
 # --- Arrays and objects -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_tables_and_weights_may_be_narrow_and_have_any_strides(dtype):
     q, k, v = problem(E=WIDTH, dtype=dtype)
     rng = np.random.default_rng(7)
@@ -297,17 +298,17 @@ def test_a_plan_names_the_functions_and_counts_the_tiles_of_a_neighbourhood():
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_torch_tensors_give_torch_tensors(torch, dtype):
     arrays = problem(E=WIDTH, dtype=dtype)
     table, w = np.random.default_rng(8).standard_normal((4, 5)).astype(dtype), W.astype(dtype)
-    tensor = torch.from_numpy
+    tensor = functools.partial(tensor_of, torch)
     for options, same in (({"relative": table}, {"relative": tensor(table)}),
                           ({"compatibility": attend.additive(w)}, {"compatibility": attend.additive(tensor(w))}),
                           ({"compatibility": "cosine"}, {"compatibility": "cosine"})):
         y = attend.attention(*map(tensor, arrays), query_offset=0, normalizer="abs", **same)
         assert type(y) is torch.Tensor and y.dtype is getattr(torch, dtype)
-        assert np.array_equal(y.numpy(), attend.attention(*arrays, query_offset=0, normalizer="abs", **options))
+        assert np.array_equal(y.double().numpy(), attend.attention(*arrays, query_offset=0, normalizer="abs", **options).astype(np.float64))
     assert "torch" in repr(attend.additive(tensor(w))) and "8" in repr(attend.additive(tensor(w)))
 
 

@@ -41,20 +41,21 @@ def test_calls_of_every_kind_are_near_the_truth_and_the_same_in_other_words(isa,
 # --- That it can fail ---------------------------------------------------------------------------------------------------
 
 
-def small_call(**options):
-    q, k, v = reference.problem()
-    return Call(q, k, v, options)
+def small_call(dtype):
+    q, k, v = reference.problem(dtype=dtype)
+    return Call(q, k, v, {})
 
 
 @pytest.mark.parametrize("name", ["out", "lse", "weights", "biased"])
-@pytest.mark.parametrize("change", [lambda x: x + 1e-4, lambda x: x * np.float32(np.nan), lambda x: x * np.float32(np.inf)],
+@pytest.mark.parametrize("change", [lambda x, much: float(x) + much, lambda x, much: np.nan, lambda x, much: np.copysign(np.inf, float(x))],
                          ids=["off", "nan", "infinite"])
-def test_one_wrong_element_of_any_result_is_found(name, change):
-    call = small_call()
+@pytest.mark.parametrize("dtype", reference.DTYPES)
+def test_one_wrong_element_of_any_result_is_found(name, change, dtype):
+    call = small_call(dtype)
     given = call.results(("lse", "weights", "biased"))
     require_truth(call, given)
     wrong = given[name].copy()
-    wrong.flat[3] = change(wrong.flat[3])
+    wrong.flat[3] = change(wrong.flat[3], 50 * reference.BOUND[dtype])
     with pytest.raises(Broken, match=name):
         require_truth(call, {**given, name: wrong})
 

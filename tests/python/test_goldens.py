@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import attend
-from reference import assert_close
+from reference import DTYPES, assert_close
 
 FILE = np.load(pathlib.Path(__file__).parent.parent / "goldens" / "goldens.npz")
 CASES = json.loads(str(FILE["cases"]))["cases"]
@@ -24,7 +24,7 @@ def stored(case, dtype):
     return (q, k, v), options, read("out"), read("lse")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_attention_agrees_with_the_stored_answer(case, dtype):
     arrays, options, out, lse = stored(case, dtype)
@@ -33,7 +33,7 @@ def test_attention_agrees_with_the_stored_answer(case, dtype):
     assert_close(result.lse, lse, max(1.0, abs(lse[np.isfinite(lse)]).max(initial=0)), times=2)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", [case for case in CASES if case["drop_in"]], ids=lambda case: case["name"])
 def test_the_drop_in_agrees_with_the_stored_answer(case, dtype):
     arrays, options, out, _ = stored(case, dtype)

@@ -6,12 +6,13 @@ import inspect
 import pathlib
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import attend
-from reference import assert_close, attention, causal, problem, scores_of, soft_cap
+from reference import DTYPES, HALVES, assert_close, attention, causal, problem, scores_of, soft_cap
 
 B, H, HK, L, S, E, EV = 2, 4, 2, 5, 7, 8, 6
 CAP, SCALE = 0.5, 0.7
@@ -47,7 +48,7 @@ def test_the_stub_has_the_parameters_that_exist_and_the_example_runs():
     assert doctest.testmod(attend.onnx).failed == 0 < doctest.testmod(attend.onnx).attempted
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("opset", [23, 24, 25])
 def test_plain_calls_of_both_ranks(opset, dtype):
     q, k, v = problem(dtype=dtype)
@@ -154,28 +155,41 @@ def test_masks_may_end_before_the_keys_from_opset_24(width):
         attend.onnx.attention(q, k, v, mask, nonpad_kv_seqlen=np.array([1, S]))
 
 
-def half(x, dtype):
-    return x.astype(pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype)
-
-
 def ulps(got, want):
     """How many 16-bit values lie between `got` and `want`, at most."""
     order = lambda x: np.where(x.view(np.int16) < 0, -(x.view(np.int16).astype(int) & 0x7FFF), x.view(np.int16).astype(int))
     return abs(order(got) - order(want)).max()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", HALVES)
 def test_16_bit_inputs_are_computed_with_in_float32_and_rounded_once(dtype):
-    q, k, v = (half(x, dtype) for x in problem())
-    bias = half(np.random.default_rng(5).standard_normal((L, S)), dtype)
+    q, k, v = problem(dtype=dtype)
+    bias = np.random.default_rng(5).standard_normal((L, S)).astype(dtype)
     wide = [x.astype(np.float32) for x in (q, k, v)]
     want = attend.attention(*wide, bias=bias.astype(np.float32), return_scores="scaled", query_offset=0)
     y, present_key, present_value, scores = attend.onnx.attention(q, k, v, bias)
     assert y.dtype == scores.dtype == q.dtype and present_key is k and present_value is v
     assert np.array_equal(y, want.out.astype(q.dtype)) and np.array_equal(scores, want.scores.astype(q.dtype))
     assert ulps(y, attention(*wide, bias=bias.astype(np.float32))[0].astype(q.dtype)) <= 1
+    assert np.array_equal(attend.onnx.attention(q, k, v, bias[:, :4]).Y, attend.onnx.attention(q, k[:, :, :4], v[:, :, :4], bias[:, :4]).Y)
     joined = attend.onnx.attention(q, k[:, :, 3:], v[:, :, 3:], past_key=k[:, :, :3], past_value=v[:, :, :3])
     assert np.array_equal(joined.present_key, k) and np.array_equal(joined.present_value, v) and np.array_equal(joined.Y, attend.onnx.attention(q, k, v).Y)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_16_bit_inputs_are_not_copied(dtype, packed):
+    q, k, v = (np.zeros((1, 4096, 256) if packed else (1, 4, 4096, 64), dtype) for _ in range(3))
+    heads = {"q_num_heads": 4, "kv_num_heads": 4} if packed else {}
+    bias, call = np.zeros((4096, 4096), dtype), attend.onnx.attention
+    call(q[:, :1], k[:, :1], v[:, :1], qk_matmul_output_mode=None, **heads)  # what is imported at the first call
+    tracemalloc.start()
+    try:
+        y = call(q, k, v, bias, opset=25, left_window_size=8, right_window_size=0, qk_matmul_output_mode=None, **heads).Y
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.1 * y.nbytes
 
 
 @pytest.mark.parametrize("wide, narrow", [("float64", "float32"), ("float32", "float16"), ("float64", "float16")])
@@ -282,12 +296,12 @@ def turned(x, cos, sin, interleaved, n):
 @pytest.mark.parametrize("n", [0, 8, 4, 2])
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("by_position", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_pairs_are_turned_by_the_angle_of_their_token(dtype, by_position, interleaved, n):
     x = problem()[0]
     rng = np.random.default_rng(6)
     angles = rng.standard_normal((20, (n or E) // 2)) if by_position else rng.standard_normal((B, L, (n or E) // 2))
-    x, cos, sin = (half(a, dtype) for a in (x, np.cos(angles), np.sin(angles)))
+    x, cos, sin = (a.astype(dtype) for a in (x, np.cos(angles), np.sin(angles)))
     ids = rng.integers(0, 20, (B, L)) if by_position else None
     rows = (cos[ids], sin[ids]) if by_position else (cos, sin)
     want = turned(x, *rows, interleaved, n or E)
@@ -336,7 +350,7 @@ def test_wrong_arguments_of_the_rotation_are_refused(arrays, options, error, wor
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_torch_tensors_give_torch_tensors(torch, dtype):
     kind = getattr(torch, dtype)
     q, k, v = (torch.from_numpy(x).to(kind) for x in problem(dtype="float64"))
@@ -349,6 +363,16 @@ def test_torch_tensors_give_torch_tensors(torch, dtype):
     assert (y.double() - want.Y).abs().max() <= bound * v.abs().max()
     cos = torch.ones(20, E // 2, dtype=kind)
     assert torch.equal(attend.onnx.rotary_embedding(q, cos, 0 * cos, torch.zeros(B, L, dtype=torch.int64)), q)
+    bias = torch.from_numpy(np.random.default_rng(5).standard_normal((L, S))).to(kind)
+    packed = [x.swapaxes(1, 2).reshape(B, x.shape[2], -1) for x in (q, k, v)]
+    for mask, options in ((bias, {}), (bias[:, :4], {}), (bias, {"softmax_precision": 11})):
+        y = attend.onnx.attention(q, k, v, mask, **options).Y
+        exact = attend.onnx.attention(*(x.double() for x in (q, k, v, mask))).Y
+        assert y.dtype is kind and (y.double() - exact).abs().max() <= bound * v.abs().max()
+        flat_y = attend.onnx.attention(*packed, mask, q_num_heads=H, kv_num_heads=HK, **options).Y
+        assert torch.equal(flat_y, y.swapaxes(1, 2).reshape(B, L, -1))
+    mixed = attend.onnx.attention(q, k, v.float())
+    assert mixed.Y.dtype is kind and torch.equal(mixed.present_value, v.float())
     with pytest.raises(ValueError, match="^K: .*gradient.*attend.torch"):
         attend.onnx.attention(q, k.clone().requires_grad_(), v)
 

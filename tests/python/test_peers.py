@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attend
-from reference import BOUND, attention, causal
+from reference import BOUND, DTYPES, attention, causal
 
 pytestmark = pytest.mark.peers
 
@@ -21,7 +21,7 @@ def test_the_version_is_the_one_that_the_contract_was_measured_with(torch):
     assert torch.__version__.split("+")[0] == "2.13.0"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape, way", list(itertools.product(SHAPES, WAYS)), ids=str)
 def test_errors_are_within_the_bound_and_no_worse_than_pytorchs(torch, shape, way, dtype):
     B, H, Hk, L, S, E, Ev = shape

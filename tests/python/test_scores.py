@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import attend
-from reference import (alibi, assert_close, attention, causal, kept, paper_slopes, plus, problem, scores_of, size_of, soft_cap)
+from reference import (DTYPES, alibi, assert_close, attention, causal, kept, paper_slopes, plus, problem, scores_of, size_of,
+                       soft_cap)
 
 L, S, H = 5, 7, 4
 RNG = np.random.default_rng(5)
@@ -25,7 +26,7 @@ def check(options, times=4, arrays=None, **wanted):
     return got
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cap", [0.05, 1.5, 30, 1e30])
 def test_the_soft_cap_comes_before_the_bias(cap, dtype):
     check({"softcap": cap, "bias": BIAS, "scale": 2.0}, arrays=problem(dtype=dtype), score=[soft_cap(cap)], bias=BIAS, scale=2.0)
@@ -43,7 +44,7 @@ def test_slopes_of_the_paper_are_known_numbers():
 
 
 @pytest.mark.parametrize("offset", [0, 2, -3, "lower_right", [4, -1]])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_given_slopes_weigh_the_distance_of_positions(dtype, offset):
     at = np.array({"lower_right": S - L}.get(offset, offset) if isinstance(offset, str) else offset)
     distance = abs(np.arange(L)[:, None] + at[..., None, None, None] - np.arange(S))
@@ -59,7 +60,7 @@ def test_alibi_false_is_none():
     assert np.array_equal(attend.attention(q, k, v, alibi=np.True_, query_offset=0), attend.attention(q, k, v, alibi=True, query_offset=0))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_sinks_join_the_denominator_and_nothing_else(dtype):
     arrays = problem(dtype=dtype)
     mask = RNG.random((2, 1, L, S)) < 0.5
@@ -84,7 +85,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_list_of_score_functions_comes_first_and_keeps_its_order(order, dtype):
     steps, functions = ORDERS[order]
@@ -128,7 +129,7 @@ def test_score_functions_serve_every_normalizer(normalizer):
 # --- Scores that are returned -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("L, S", [(5, 7), (1, 300), (70, 200)])
 def test_the_three_stages_are_scaled_capped_and_biased(L, S, dtype):
     q, k, v = problem(L=L, S=S, dtype=dtype)

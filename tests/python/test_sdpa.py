@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attend
-from reference import assert_close, attention, causal, problem
+from reference import DTYPES, assert_close, attention, causal, problem
 
 
 def sdpa(*arrays, **options):
@@ -19,7 +19,7 @@ def test_the_signature_is_pytorchs():
                               "enable_gqa=False)")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rank", [2, 3, 4, 5])
 def test_plain_calls_of_every_rank(rank, dtype):
     q, k, v = problem(H=2, Hk=2, dtype=dtype)
@@ -95,7 +95,7 @@ def test_torchs_generator_gives_the_seed(torch):
 
 
 @pytest.mark.parametrize("change, words, error", [
-    (lambda q, k, v: (q.astype(np.float16), k, v), "query: .*float16", TypeError),
+    (lambda q, k, v: (q.astype(np.float16), k, v), "key: expected float16, the dtype of query, got float32", TypeError),
     (lambda q, k, v: (q, k.astype(np.float64), v), "key: .*float64", TypeError),
     (lambda q, k, v: (q, k, v[:, :, :6]), "value: .*6", ValueError),
     (lambda q, k, v: (q, k[..., :3], v), "key: .*3", ValueError),

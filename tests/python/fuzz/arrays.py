@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 NUMBERS = {
     "normal": "{rng}.standard_normal({shape})",
     "ties": "{rng}.integers(-1, 2, {shape})",
@@ -55,7 +57,7 @@ def add_array(choose, program, name, shape, dtype, values, plants=(), borders=()
 def memory(form, axis, shape, dtype):
     """The text of an array to be filled whose strides have this form along `axis`."""
     if form == "unaligned":
-        size = {"float64": 8, "float32": 4, "bool": 1}[dtype]
+        size = np.dtype(dtype).itemsize
         return f"np.full({size * math.prod(shape) + 1}, 255, np.uint8)[1:].view('{dtype}').reshape({text_of(shape)})"
     fill, outer, index = "True" if dtype == "bool" else "nan", list(shape), [":"] * len(shape)
     if form == "turned":

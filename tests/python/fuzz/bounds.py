@@ -8,7 +8,9 @@ delta is large.
 
 import numpy as np
 
-BOUND = {"float32": 2e-6, "float64": 1e-12}
+import reference
+
+BOUND = reference.BOUND
 SHARES = ("softmax", "relu2", "abs")
 
 
@@ -63,7 +65,7 @@ class Rows:
 def score_error(p, rows, stage=None):
     """2 eps M of some rows, (n, 1): M is the largest size of a score that matters, or of any score of a stage."""
     size = p.sizes(stage or "biased")[rows]
-    eps, most, tiny = (float(x) for x in (np.finfo(p.dtype).eps, np.finfo(p.dtype).max, np.finfo(p.dtype).tiny))
+    eps, most, tiny = (float(x) for x in (p.sums.eps, p.sums.max, p.sums.tiny))
     size = np.where(np.isfinite(size) & (size <= most), size, 0)
     if stage is None:
         size = np.where(p.allowed[rows], size, 0)
@@ -75,7 +77,9 @@ def score_error(p, rows, stage=None):
 def usual_error(truth, name):
     """The error that needs no second look."""
     p, x = truth.problem, truth.results[name]
-    bound, tiny = BOUND[p.dtype], float(np.finfo(p.dtype).tiny)
+    bound, tiny = BOUND[p.sums.dtype.name if name == "lse" else p.dtype], float(p.sums.tiny)
+    if p.dtype == "float16" and name != "lse":
+        tiny = 2.0**-25  # half of its smallest number
     finite = np.where(np.isfinite(x), np.abs(x), 0)
     if name != "out":
         return bound * np.maximum(np.max(truth.kept, initial=1) if name == "weights" else 1, finite) + tiny
@@ -104,13 +108,15 @@ def inevitable_error(truth, name, rows):
         else:
             errors = Rows.error_of_out if name == "out" else Rows.error_of_weights
             error = np.concatenate([errors(Rows(truth, piece)) for piece in pieces_of(rows)])
+    if p.dtype in reference.HALVES and name != "lse":  # whose results are rounded once more
+        error = error + usual_error(truth, name)[rows]
     return np.nan_to_num(error, nan=0.0, posinf=np.inf)
 
 
 def loose(truth):
     """Elements of out where an infinite value meets a weight that may round to 0 or change its sign: infinite or NaN."""
     p = truth.problem
-    found, gone = np.zeros(truth.results["out"].shape, bool), 1e-30 if p.dtype == "float32" else 1e-290
+    found, gone = np.zeros(truth.results["out"].shape, bool), 1e-290 if p.dtype == "float64" else 1e-30
     rows = np.nonzero(np.broadcast_to(np.isinf(p.v).any((2, 3))[..., None], p.shape[:3]))
     with np.errstate(all="ignore"):
         for piece in pieces_of(rows):

@@ -42,6 +42,7 @@ class Problem:
                  dilation=1, border="clip", relative=None, scale=None, softcap=None, alibi=None, sinks=None, score=None,
                  compatibility="dot", normalizer="softmax", dropout_p=0.0, seed=None, first_batch=0):
         self.dtype, self.layout, self.normalizer = q.dtype.name, layout, normalizer
+        self.sums = np.finfo(reference.accumulator(self.dtype))
         q, k, v = (x[None] if x.ndim == 2 else x if layout == "bhld" else x.swapaxes(-2, -3) for x in (q, k, v))
         self.batch = batch = np.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
         self.B, (self.H, self.L, self.E), (kv_heads, self.S, self.Ev) = math.prod(batch), q.shape[-3:], v.shape[-3:]
@@ -158,7 +159,7 @@ class Problem:
             size = np.abs(self.scale) * self.compatibilities(sizes=True)
             for kind, x in self.steps[: {"scaled": 0, "capped": self.capped, "biased": None}[stage]]:
                 if kind == "soft_cap":  # a score that leaves the range is the cap itself
-                    size = np.where(size <= float(np.finfo(self.dtype).max), size, x)
+                    size = np.where(size <= float(self.sums.max), size, x)
                 else:
                     size = size + np.abs(x)
             self.known_sizes[stage] = size

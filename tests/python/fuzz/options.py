@@ -166,7 +166,7 @@ class Options:
             values = lambda shape: f"np.where({source}.random({text_of(shape)}) < {density}, -inf, {of_numbers(shape)})"
         plants = ("nan", "inf", "-inf", "-1e20")
         if name == "bias" and self.given("normalizer") not in ("sum", "mean"):  # whose results would leave the range
-            plants += (f"np.finfo('{dtype}').min",)
+            plants += (f"ml_dtypes.finfo('{dtype}').min",)
         self.array(name, broadcastable(choose, self.full), dtype, values, plants, (self.tile, self.chunk))
 
     def slopes(self, name):

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
 import attend
@@ -88,8 +89,8 @@ class Call:
 class Program:
     """Lines of Python that make the arrays of a call, their values, and the call's options as text and as values."""
 
-    lines: list = field(default_factory=lambda: ["import numpy as np, attend", "nan, inf = np.nan, np.inf"])
-    names: dict = field(default_factory=lambda: {"np": np, "attend": attend, "nan": math.nan, "inf": math.inf})
+    lines: list = field(default_factory=lambda: ["import ml_dtypes, numpy as np, attend", "nan, inf = np.nan, np.inf"])
+    names: dict = field(default_factory=lambda: {"ml_dtypes": ml_dtypes, "np": np, "attend": attend, "nan": math.nan, "inf": math.inf})
     options: dict = field(default_factory=dict)
     texts: dict = field(default_factory=dict)
     packed: bool = False
@@ -98,12 +99,14 @@ class Program:
 
     def let(self, name, text):
         """Runs `name = text`."""
-        self.names[name] = eval(text, self.names)
+        with np.errstate(over="ignore"):  # what float16 cannot hold is infinite
+            self.names[name] = eval(text, self.names)
         self.lines.append(f"{name} = {text}")
         return self.names[name]
 
     def do(self, line):
-        exec(line, self.names)
+        with np.errstate(over="ignore"):
+            exec(line, self.names)
         self.lines.append(line)
 
     def option(self, name, text, value=None):

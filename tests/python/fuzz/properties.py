@@ -3,6 +3,7 @@
 Each takes a call, its results and the truth, and gives False where this call has no such other way.
 """
 
+import ml_dtypes
 import numpy as np
 
 from fuzz.compare import Broken, require_bits
@@ -102,7 +103,7 @@ def replaced(call, x, rows):
     x = call.heads_first(x)
     x = np.array(np.broadcast_to(x, (call.batch if x.ndim > 2 else ()) + x.shape[-3:]))
     rows = np.nonzero(rows.reshape(x.shape[:-1]))
-    garbage = np.array([np.nan, np.inf, -np.inf, 3e38], x.dtype)
+    garbage = np.array([np.nan, np.inf, -np.inf, min(3e38, float(ml_dtypes.finfo(x.dtype).max))], x.dtype)
     x[rows] = garbage[np.arange(len(rows[0])) % len(garbage)][:, None]
     return call.heads_first(x)
 
@@ -183,7 +184,7 @@ def same_as_packed(call, given, truth):
     """The batch as packed sequences of one length."""
     options = dict(call.options)
     dense = "mask" in options or "bias" in options or any(kind == "bias" for kind, _ in options.get("score", ()))
-    if call.q.ndim == 2 or dense:
+    if call.q.ndim == 2 or dense or 0 in call.batch:  # no sequences have no length
         return False
     (B, H, L, S), batch = truth.region.shape, call.batch
     options.pop("layout", None)

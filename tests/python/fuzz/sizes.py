@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import attend
+import reference
 
 FEW_ROWS = 16  # queries x heads of a group that the kernel for few queries takes
 
@@ -19,7 +20,7 @@ def kernel_of(dtype, rows):
     return Kernel(plan["lanes"], plan["tile_keys"], plan["chunk_keys"])
 
 
-FEW, MANY = ({dtype: kernel_of(dtype, rows) for dtype in ("float32", "float64")} for rows in (1, 100))
+FEW, MANY = ({dtype: kernel_of(dtype, rows) for dtype in reference.DTYPES} for rows in (1, 100))
 
 
 @dataclass

@@ -26,6 +26,11 @@ void describe_input(CLI::App& app, input_arguments& into, bool required) {
   app.add_option("--names", into.names, "Tensors of IN that are q, k and v (default q,k,v)")->type_name("Q,K,V");
 }
 
+void describe_dtype(CLI::App& app, input_arguments& into) {
+  app.add_option("--dtype", into.dtype, "q, k and v are bfloat16, which .npy and .npz hold as raw 2-byte elements")
+      ->type_name("bfloat16");
+}
+
 void describe_options(CLI::App& app, option_arguments& into) {
   const std::string group = "Options of the call";
   const auto option = [&](const char* name, std::optional<std::string>& value, const char* type, const char* text) {
@@ -113,6 +118,7 @@ void describe(CLI::App& app, arguments& into) {
 
   CLI::App& run = *app.add_subcommand("run", "Attention over tensors q, k, v of files");
   describe_input(run, into.run.input, true);
+  describe_dtype(run, into.run.input);
   describe_varlen(run, into.run.varlen);
   run.add_option("-o,--output", into.run.output,
                  "Where the result goes: .npy (out alone), .npz or .safetensors; without it a summary is printed")
@@ -127,6 +133,7 @@ void describe(CLI::App& app, arguments& into) {
   CLI::App& check =
       *app.add_subcommand("check", "Compare with the float64 reference; exit code 1 where an error is over the bound");
   describe_input(check, into.check.input, true);
+  describe_dtype(check, into.check.input);
   describe_varlen(check, into.check.varlen);
   check.add_flag("--time", into.check.time, "Also the median time, and the fraction of this machine's limit");
   check.add_flag("--json", into.check.json, "Print JSON");
@@ -135,7 +142,12 @@ void describe(CLI::App& app, arguments& into) {
   CLI::App& plan = *app.add_subcommand("plan", "What would run, and why, and the least time at this machine's limits");
   describe_input(plan, into.plan.input, false);
   plan.add_option("--shape", into.plan.shape, "Sizes instead of IN; Ev defaults to E")->type_name("B,H,Hk,L,S,E[,Ev]");
-  plan.add_option("--dtype", into.plan.dtype, "With --shape (default float32)")->type_name("float32|float64");
+  plan.add_option("--dtype", into.plan.input.dtype,
+                  "With --shape (default float32); with IN bfloat16 alone, which .npy and .npz hold as raw 2-byte elements")
+      ->type_name("float32|float64|float16|bfloat16");
+  // Known, so that its refusal can say why; not in the help.
+  describe_varlen(plan, into.plan.varlen);
+  plan.get_option("--varlen")->group("");
   plan.add_flag("--json", into.plan.json, "Print JSON");
   describe_options(plan, into.plan.options);
 

@@ -19,6 +19,7 @@ class usage_error : public std::runtime_error {
 struct input_arguments {
   std::vector<std::string> paths;    ///< one .npz or .safetensors, or three .npy
   std::optional<std::string> names;  ///< Q,K,V
+  std::optional<std::string> dtype;  ///< of q, k and v where no file says it
 };
 
 /// The options of a call. Values stay text here; `call.cpp` gives them meaning, with messages of one kind.
@@ -47,7 +48,7 @@ struct check_arguments {
 struct plan_arguments {
   input_arguments input;
   option_arguments options;
-  std::optional<std::string> shape, dtype;
+  std::optional<std::string> varlen, shape;
   bool json = false;
 };
 

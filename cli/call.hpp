@@ -36,6 +36,15 @@ class call_options {
   std::deque<tensor<std::int64_t>> lists_;
 };
 
+/// Calls `work` with an empty tensor of what q, k and v hold; their type has been checked.
+template <class Work>
+void with_element_type(dtype type, const Work& work) {
+  if (type == dtype::f64) return work(tensor<double>());
+  if (type == dtype::f16) return work(tensor<float16>());
+  if (type == dtype::bf16) return work(tensor<bfloat16>());
+  work(tensor<float>());
+}
+
 /// q, k and v, with the boundaries of packed sequences where there are any: each call of the library by its entry point for these.
 struct operands {
   array_view q, k, v;

@@ -90,7 +90,9 @@ void add(nlohmann::ordered_json& facts, const timing& time) {
   facts["threads"] = time.limits.threads;
   facts["flops"] = time.flops;
   facts["bytes"] = time.bytes;
-  facts["limits"] = {{"fma_flops_per_second", time.limits.fma}, {"read_bytes_per_second", time.limits.read}};
+  facts["limits"] = {{"fma_dtype", name_of(accumulator_of(time.limits.type))},
+                     {"fma_flops_per_second", time.limits.fma},
+                     {"read_bytes_per_second", time.limits.read}};
   facts["limit_milliseconds"] = least * 1e3;
   facts["bound_by"] = time.limits.reason(time.flops, time.bytes);
   facts["fraction_of_limit"] = time.fraction;
@@ -122,9 +124,8 @@ void print_text(const timing& time) {
   std::cout << "time: " << number(time.median * 1e3) << " ms, median of " << time.calls << " calls ("
             << number(time.fastest * 1e3) << " to " << number(time.slowest * 1e3) << "); "
             << number(time.flops / time.median * 1e-9) << " GF/s with " << time.limits.threads << " threads\n"
-            << "limit: " << number(least * 1e3) << " ms at " << number(time.limits.fma * 1e-9) << " GF/s and "
-            << number(time.limits.read * 1e-9) << " GB/s (bound by " << time.limits.reason(time.flops, time.bytes)
-            << "); fraction " << number(time.fraction) << '\n';
+            << "limit: " << number(least * 1e3) << " ms at " << time.limits.peaks() << " (bound by "
+            << time.limits.reason(time.flops, time.bytes) << "); fraction " << number(time.fraction) << '\n';
 }
 
 template <class T>
@@ -172,8 +173,7 @@ int check(const check_arguments& given) {
     // Refuses dtypes before one is chosen.
     it.of.output_shape(call.how());
     name_kernel(it, call.how());
-    code =
-        it.of.q.type == dtype::f64 ? compare_and_report<double>(given, it, call) : compare_and_report<float>(given, it, call);
+    with_element_type(it.of.q.type, [&]<class T>(const tensor<T>&) { code = compare_and_report<T>(given, it, call); });
   });
   return code;
 }

@@ -8,20 +8,29 @@ namespace attend::cli {
 
 namespace {
 
-/// Distance of a result from the truth; equal infinities and NaN where NaN is due are no error.
+/// Distance of a result from the truth; equal infinities and NaN where NaN is due are no error. An infinite result stands for all
+/// numbers that round to it: those from half a unit in the last place behind the largest one.
+template <class T>
 double error_of(double got, double truth) {
   if (got == truth || (std::isnan(got) && std::isnan(truth))) return 0;
+  using limits = std::numeric_limits<T>;
+  static const double end = std::ldexp(1.0, limits::max_exponent) - std::ldexp(1.0, limits::max_exponent - limits::digits - 1);
+  if (std::isinf(got)) {
+    if (std::abs(truth) >= end && std::signbit(got) == std::signbit(truth)) return 0;
+    got = std::copysign(end, got);
+  }
   const double distance = std::abs(got - truth);
   return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
 }
 
-/// Distance from a size to the next larger number of type T; below the largest number, to the next smaller one there.
+/// Distance from a size, rounded to type T, to the next larger number of it; at the largest number, to the next smaller one.
 template <class T>
 double unit_in_the_last_place(double size) {
-  constexpr T largest = std::numeric_limits<T>::max();
+  using limits = std::numeric_limits<T>;
+  constexpr T largest = limits::max();
   const T rounded = size < static_cast<double>(largest) ? static_cast<T>(size) : largest;
-  const T next = std::nextafter(rounded, rounded < largest ? largest : T{0});
-  return std::abs(static_cast<double>(next) - static_cast<double>(rounded));
+  const int exponent = std::max(std::ilogb(static_cast<double>(rounded)), limits::min_exponent - 1);
+  return std::ldexp(1.0, exponent - (limits::digits - 1));
 }
 
 template <class T>
@@ -43,7 +52,7 @@ comparison compare(const tensor<T>& out, const tensor<double>& truth, const tens
   double unit = 0;
   for (std::int64_t i = 0; i < out.size(); ++i) {
     if (i % width == 0) unit = unit_of_row<T>(truth.data() + i, width);
-    const double error = error_of(static_cast<double>(out.data()[i]), truth.data()[i]), limit = bound.data()[i];
+    const double error = error_of<T>(static_cast<double>(out.data()[i]), truth.data()[i]), limit = bound.data()[i];
     if (i == 0 || error > found.largest) {
       found.largest = error;
       found.largest_at = i;
@@ -64,5 +73,7 @@ comparison compare(const tensor<T>& out, const tensor<double>& truth, const tens
 
 template comparison compare(const tensor<float>&, const tensor<double>&, const tensor<double>&);
 template comparison compare(const tensor<double>&, const tensor<double>&, const tensor<double>&);
+template comparison compare(const tensor<float16>&, const tensor<double>&, const tensor<double>&);
+template comparison compare(const tensor<bfloat16>&, const tensor<double>&, const tensor<double>&);
 
 }  // namespace attend::cli

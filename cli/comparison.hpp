@@ -17,11 +17,13 @@ struct comparison {
   double worst_share = 0;  ///< of its bound, over all elements
 };
 
-/// Equal infinities, and NaN where NaN is due, are no error.
+/// Infinity where the truth rounds to it, and NaN where NaN is due, are no error.
 template <class T>
 comparison compare(const tensor<T>& out, const tensor<double>& truth, const tensor<double>& bound);
 
 extern template comparison compare(const tensor<float>&, const tensor<double>&, const tensor<double>&);
 extern template comparison compare(const tensor<double>&, const tensor<double>&, const tensor<double>&);
+extern template comparison compare(const tensor<float16>&, const tensor<double>&, const tensor<double>&);
+extern template comparison compare(const tensor<bfloat16>&, const tensor<double>&, const tensor<double>&);
 
 }  // namespace attend::cli

@@ -14,15 +14,18 @@ bool is_npy(const std::string& path) { return io::format_of(path) == io::format:
 
 }  // namespace
 
-inputs::inputs(const input_arguments& from) {
+inputs::inputs(const input_arguments& from)
+    : raw_(from.dtype == name_of(dtype::bf16) ? io::raw_elements::bfloat16 : io::raw_elements::refused) {
   const bool one = from.paths.size() == 1;
+  if (from.dtype && !from.paths.empty() && raw_ == io::raw_elements::refused)
+    refuse("--dtype", "bfloat16 alone beside IN, whose files say every other", in_quotes(*from.dtype));
   if (!one && from.names)
     refuse("--names", "one .npz or .safetensors whose tensors they are", std::to_string(from.paths.size()) + " paths");
   if (from.paths.size() != 0 && from.paths.size() != 1 && from.paths.size() != 3) {
     refuse("IN", "one .npz or .safetensors, or three .npy in the order q k v", std::to_string(from.paths.size()) + " paths");
   }
   for (const std::string& path : from.paths) {
-    files_.emplace_back(path);
+    files_.emplace_back(path, raw_);
     const bool npy = files_.back().format() == io::format::npy;
     if (one && npy) refuse("IN", "one .npz or .safetensors, or three .npy in the order q k v", "one .npy, " + in_quotes(path));
     if (!one && !npy) refuse("IN", "three .npy where there are three paths", in_quotes(path));
@@ -36,8 +39,10 @@ inputs::inputs(const input_arguments& from) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const place& at = tensors_[i];
     // Refuses a missing or malformed tensor before any other is loaded.
-    at.file->describe(at.name);
+    const io::entry entry = at.file->describe(at.name);
     origins_[roles[i]] = one ? "tensor " + at.name + " of " + at.file->path().string() : at.file->path().string();
+    if (from.dtype && entry.dtype != dtype::bf16)
+      refuse("--dtype", std::string("what ") + roles[i] + " holds, " + entry.stored + origin(roles[i]), in_quotes(*from.dtype));
   }
 }
 
@@ -66,7 +71,7 @@ const io::array& inputs::find(const std::string& argument, const std::string& op
     loaded_.push_back(files_[0].load(name));
     from = "tensor " + name + " of " + files_[0].path().string();
   } else if (is_npy(name)) {
-    const io::archive file(name);
+    const io::archive file(name, raw_);
     loaded_.push_back(file.load(file.names().front()));
   } else {
     std::string known = "the path of a .npy";

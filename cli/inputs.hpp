@@ -42,6 +42,7 @@ class inputs {
 
   bool has(const std::string& name) const;
 
+  io::raw_elements raw_;
   std::vector<io::archive> files_;
   std::vector<place> tensors_;
   std::deque<io::array> loaded_;

@@ -25,7 +25,7 @@ problem_shape shapes_of(const inputs& tensors) {
   const io::entry q = tensors.describe(0), k = tensors.describe(1), v = tensors.describe(2);
   for (const auto& [entry, role] : {std::pair{&q, "q"}, {&k, "k"}, {&v, "v"}}) {
     if (entry->dtype == dtype::none)
-      throw usage_error(std::string(role) + ": expected float32 or float64, got " + entry->stored);
+      throw usage_error(std::string(role) + ": expected float32, float64, float16 or bfloat16, got " + entry->stored);
     if (entry->dtype != q.dtype) {
       throw usage_error(std::string(role) + ": expected " + q.stored + ", the dtype of q, got " + entry->stored);
     }
@@ -49,9 +49,7 @@ problem_shape shapes_of(const plan_arguments& given, layout order) {
                                  : extents{n[0], at(length), at(heads), at(width)};
   };
   problem_shape shapes;
-  const std::string type = given.dtype.value_or("float32");
-  if (type != "float32" && type != "float64") throw usage_error("--dtype: expected float32 or float64, got '" + type + "'");
-  shapes.type = type == "float64" ? dtype::f64 : dtype::f32;
+  if (given.input.dtype) shapes.type = parse_dtype(*given.input.dtype);
   shapes.q = tensor_shape(1, 3, 5);
   shapes.k = tensor_shape(2, 4, 5);
   shapes.v = tensor_shape(2, 4, sizes->size() == 7 ? 6 : 5);
@@ -95,7 +93,10 @@ int plan(const plan_arguments& given) {
     throw usage_error(std::string("IN: expected either files or --shape, got ") + (given.shape ? "both" : "neither"));
   }
   if (given.shape && given.input.names) throw usage_error("--names: expected with IN alone, got --shape");
-  if (given.dtype && !given.shape) throw usage_error("--dtype: expected with --shape alone, got IN, which has a dtype");
+  if (given.varlen) {
+    refuse("--varlen", "none: a plan is made from one shape and knows no packed sequences (attend check names their kernels)",
+           in_quotes(*given.varlen));
+  }
   inputs tensors(given.input);
   const call_options call(given.options, tensors);
   with_origins(tensors, [&] {
@@ -106,16 +107,18 @@ int plan(const plan_arguments& given) {
     const double least = limits.least(facts.flops, facts.bytes);
     if (given.json) {
       nlohmann::ordered_json all = numbers_of(facts);
-      all["limits"] = {
-          {"threads", limits.threads}, {"fma_flops_per_second", limits.fma}, {"read_bytes_per_second", limits.read}};
+      all["limits"] = {{"threads", limits.threads},
+                       {"fma_dtype", name_of(accumulator_of(limits.type))},
+                       {"fma_flops_per_second", limits.fma},
+                       {"read_bytes_per_second", limits.read}};
       all["least_milliseconds"] = least * 1e3;
       all["bound_by"] = limits.reason(facts.flops, facts.bytes);
       return print(all);
     }
     const std::string text = route.describe();
     std::cout << text << (text.ends_with('\n') ? "" : "\n") << "least time: " << number(least * 1e3) << " ms at "
-              << number(limits.fma * 1e-9) << " GF/s and " << number(limits.read * 1e-9) << " GB/s with " << limits.threads
-              << " threads (bound by " << limits.reason(facts.flops, facts.bytes) << ")\n";
+              << limits.peaks() << " with " << limits.threads << " threads (bound by "
+              << limits.reason(facts.flops, facts.bytes) << ")\n";
   });
   return 0;
 }

@@ -17,11 +17,22 @@ namespace attend::cli {
 
 namespace {
 
-/// What is computed, in the order in which it is written and shown.
+/// What is computed.
 template <class T>
 struct computed {
-  tensor<T> out, lse, weights, scores;
+  tensor<T> out;
+  tensor<accumulator<T>> lse;
+  tensor<T> weights, scores;
 };
+
+/// Calls `use` with the name and tensor of each result that is asked for, in the order in which they are written and shown.
+template <class T, class Use>
+void for_each(const run_arguments& given, const computed<T>& y, const Use& use) {
+  use("out", y.out);
+  if (given.lse) use("lse", y.lse);
+  if (given.weights) use("weights", y.weights);
+  if (given.scores) use("scores", y.scores);
+}
 
 /// Shape of `lse`: (..., H, L) for out (..., H, L, Ev) or (..., L, H, Ev), and (total, H) for packed sequences.
 extents rows_of(const extents& out, layout order) {
@@ -64,7 +75,7 @@ outputs allocate(const run_arguments& given, const operands& of, const extents& 
   outputs results;
   results.out = y.out = tensor<T>(out);
   extents rows = rows_of(out, order);
-  if (given.lse) results.lse = y.lse = tensor<T>(rows);
+  if (given.lse) results.lse = y.lse = tensor<accumulator<T>>(rows);
   if (of.packed()) return results;
   rows.push_back(keys_of(of.k.shape, order));
   if (given.weights) results.weights = y.weights = tensor<T>(rows);
@@ -87,20 +98,16 @@ void compute(const run_arguments& given, const operands& of, const extents& out,
     of.compute(results, how);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  std::vector<std::pair<const char*, const tensor<T>*>> named{{"out", &y.out}};
-  if (given.lse) named.emplace_back("lse", &y.lse);
-  if (given.weights) named.emplace_back("weights", &y.weights);
-  if (given.scores) named.emplace_back("scores", &y.scores);
   if (given.output) {
     std::vector<io::named_array> tensors;
-    for (const auto& [name, x] : named) tensors.push_back({name, *x});
+    for_each(given, y, [&](const char* name, const auto& x) { tensors.push_back({name, x}); });
     const signals_wait wait;
     io::save(*given.output, tensors);
     // What cannot be told from the file.
     if (how.dropout.seed && !given.options.seed) std::cout << "seed: " << *how.dropout.seed << '\n';
     return;
   }
-  for (const auto& [name, x] : named) summarise(name, *x);
+  for_each(given, y, [](const char* name, const auto& x) { summarise(name, x); });
   if (how.dropout.seed) std::cout << "seed: " << *how.dropout.seed << '\n';
   std::cout << "time: " << number(seconds * 1e3) << " ms for one call\n";
 }
@@ -127,7 +134,7 @@ int run(const run_arguments& given) {
   const operands of(tensors, given.varlen, given.options);
   with_origins(tensors, [&] {
     const extents out = of.output_shape(call.how());
-    of.q.type == dtype::f64 ? compute<double>(given, of, out, call.how()) : compute<float>(given, of, out, call.how());
+    with_element_type(of.q.type, [&]<class T>(const tensor<T>&) { compute<T>(given, of, out, call.how()); });
   });
   return 0;
 }

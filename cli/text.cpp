@@ -31,6 +31,13 @@ std::optional<std::vector<std::int64_t>> parse_integers(const std::string& text)
   return values;
 }
 
+dtype parse_dtype(const std::string& text) {
+  for (const dtype type : {dtype::f32, dtype::f64, dtype::f16, dtype::bf16}) {
+    if (text == name_of(type)) return type;
+  }
+  refuse("--dtype", "float32, float64, float16 or bfloat16", in_quotes(text));
+}
+
 double parse_finite(const std::string& option, const std::string& text) {
   const auto value = parse_number<double>(text);
   if (!value || !std::isfinite(*value)) refuse(option, "a finite number", in_quotes(text));

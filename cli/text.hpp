@@ -34,6 +34,9 @@ std::vector<std::string> split(const std::string& text);
 /// Whole numbers separated by commas, or nothing where the text is something else.
 std::optional<std::vector<std::int64_t>> parse_integers(const std::string& text);
 
+/// The name of a dtype that q, k and v can have.
+dtype parse_dtype(const std::string& text);
+
 /// A finite number.
 double parse_finite(const std::string& option, const std::string& text);
 

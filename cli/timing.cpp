@@ -74,7 +74,7 @@ timing measure(const operands& of, const call_options& call, tensor<T>& out) {
       seconds.push_back(std::chrono::duration<double>(clock::now() - start).count());
       total += seconds.back();
     }
-    found.limits.measure_fma(of.q.type);
+    found.limits.measure_fma();
     roofline best = found.limits;
     best.fma = std::max(before, best.fma);
     peaks.push_back(best.fma);
@@ -92,5 +92,7 @@ timing measure(const operands& of, const call_options& call, tensor<T>& out) {
 
 template timing measure(const operands&, const call_options&, tensor<float>&);
 template timing measure(const operands&, const call_options&, tensor<double>&);
+template timing measure(const operands&, const call_options&, tensor<float16>&);
+template timing measure(const operands&, const call_options&, tensor<bfloat16>&);
 
 }  // namespace attend::cli

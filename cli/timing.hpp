@@ -20,5 +20,7 @@ timing measure(const operands& of, const call_options& call, tensor<T>& out);
 
 extern template timing measure(const operands&, const call_options&, tensor<float>&);
 extern template timing measure(const operands&, const call_options&, tensor<double>&);
+extern template timing measure(const operands&, const call_options&, tensor<float16>&);
+extern template timing measure(const operands&, const call_options&, tensor<bfloat16>&);
 
 }  // namespace attend::cli

@@ -51,6 +51,9 @@ enum class format : std::uint8_t { npy, npz, safetensors };
 /// The format that a path's extension names, if any.
 std::optional<format> format_of(const std::filesystem::path& path);
 
+/// What raw elements of two bytes (`V2`) in a .npy or .npz are: NumPy has no name for bfloat16, and writes it as these.
+enum class raw_elements : std::uint8_t { refused, bfloat16 };
+
 /// A tensor in a file, known from its header alone.
 struct entry {
   std::string name;
@@ -91,7 +94,7 @@ class array {
 class archive {
  public:
   /// Format by extension, else by the first bytes. Throws `error`: the file as a whole is malformed, or not a regular file.
-  explicit archive(const std::filesystem::path& path);
+  explicit archive(const std::filesystem::path& path, raw_elements raw = raw_elements::refused);
   archive(archive&&) noexcept;
   archive& operator=(archive&&) noexcept;
   ~archive();
@@ -121,7 +124,8 @@ struct named_array {
 /// Throws `error` where `save` to this path would fail for a reason that can be seen beforehand.
 void check_destination(const std::filesystem::path& path);
 
-/// Writes tensors, any strides, in the format of the extension (.npy: exactly one tensor, its name is not kept).
+/// Writes tensors, any strides, in the format of the extension (.npy: exactly one tensor, its name is not kept). bfloat16 becomes raw
+/// elements of two bytes in .npy and .npz.
 /// The file is written beside its destination and then renamed: it appears whole or not at all. Throws `error`.
 void save(const std::filesystem::path& path, const std::vector<named_array>& tensors);
 

@@ -21,11 +21,11 @@ format format_by_content(const std::filesystem::path& path) {
   throw error(path, "", "unknown format, expected .npy, .npz or .safetensors");
 }
 
-std::unique_ptr<detail::reader> open(const std::filesystem::path& path) {
+std::unique_ptr<detail::reader> open(const std::filesystem::path& path, raw_elements raw) {
   const std::optional<format> named = format_of(path);
   switch (named ? *named : format_by_content(path)) {
-    case format::npy: return detail::open_npy(path);
-    case format::npz: return detail::open_npz(path);
+    case format::npy: return detail::open_npy(path, raw);
+    case format::npz: return detail::open_npz(path, raw);
     case format::safetensors: break;
   }
   return detail::open_safetensors(path);
@@ -61,7 +61,7 @@ std::optional<format> format_of(const std::filesystem::path& path) {
   return std::nullopt;
 }
 
-archive::archive(const std::filesystem::path& path) : reader_(open(path)) {}
+archive::archive(const std::filesystem::path& path, raw_elements raw) : reader_(open(path, raw)) {}
 archive::archive(archive&&) noexcept = default;
 archive& archive::operator=(archive&&) noexcept = default;
 archive::~archive() = default;

@@ -21,8 +21,8 @@ constexpr std::uint64_t longest_header = std::uint64_t{1} << 20;
 /// The dictionary in a header: a parser of the few Python literals that may stand there.
 class header_parser {
  public:
-  header_parser(const std::filesystem::path& path, const std::string& member, std::string_view text)
-      : path_(path), member_(member), text_(text) {}
+  header_parser(const std::filesystem::path& path, const std::string& member, std::string_view text, raw_elements raw)
+      : path_(path), member_(member), text_(text), raw_(raw) {}
 
   tensor_header parse() {
     tensor_header header;
@@ -125,42 +125,47 @@ class header_parser {
     const std::string descr = string("descr");
     const bool ordered = !descr.empty() && std::string_view("<>=|").find(descr[0]) != std::string_view::npos;
     const std::string_view type = std::string_view(descr).substr(ordered ? 1 : 0);
+    const bool swap = ordered && descr[0] == '>';
+    constexpr std::string_view raw = "V2";
+    if (type == raw && raw_ == raw_elements::bfloat16) return {"bfloat16", 16, dtype::bf16, swap};
     // Element types without a dtype of ours are named, so that the refusal of an array says what it holds.
-    constexpr std::array<element_code, 17> types{{{"f4", "float32", 32, dtype::f32},
-                                                  {"f8", "float64", 64, dtype::f64},
-                                                  {"b1", "bool", 8, dtype::boolean},
-                                                  {"i4", "int32", 32, dtype::i64},
-                                                  {"i8", "int64", 64, dtype::i64},
-                                                  {"f2", "float16", 16, dtype::none},
-                                                  {"V2", "bfloat16 or raw 2-byte elements", 16, dtype::none},
-                                                  {"f16", "extended precision", 128, dtype::none},
-                                                  {"i1", "int8", 8, dtype::none},
-                                                  {"i2", "int16", 16, dtype::none},
-                                                  {"u1", "uint8", 8, dtype::none},
-                                                  {"u2", "uint16", 16, dtype::none},
-                                                  {"u4", "uint32", 32, dtype::none},
-                                                  {"u8", "uint64", 64, dtype::none},
-                                                  {"c8", "complex64", 64, dtype::none},
-                                                  {"c16", "complex128", 128, dtype::none},
-                                                  {"O", "Python objects", 64, dtype::none}}};
+    constexpr std::array<element_code, 17> types{
+        {{"f4", "float32", 32, dtype::f32},
+         {"f8", "float64", 64, dtype::f64},
+         {"b1", "bool", 8, dtype::boolean},
+         {"i4", "int32", 32, dtype::i64},
+         {"i8", "int64", 64, dtype::i64},
+         {"f2", "float16", 16, dtype::f16},
+         {raw, "raw 2-byte elements (bfloat16 where --dtype bfloat16 says so)", 16, dtype::none},
+         {"f16", "extended precision", 128, dtype::none},
+         {"i1", "int8", 8, dtype::none},
+         {"i2", "int16", 16, dtype::none},
+         {"u1", "uint8", 8, dtype::none},
+         {"u2", "uint16", 16, dtype::none},
+         {"u4", "uint32", 32, dtype::none},
+         {"u8", "uint64", 64, dtype::none},
+         {"c8", "complex64", 64, dtype::none},
+         {"c16", "complex128", 128, dtype::none},
+         {"O", "Python objects", 64, dtype::none}}};
     for (const element_code& one : types) {
       if (type != one.code) continue;
-      return {std::string(one.name), one.bits, one.dtype, ordered && descr[0] == '>' && one.bits > 8};
+      return {std::string(one.name), one.bits, one.dtype, swap && one.bits > 8};
     }
-    fail("descr " + in_quotes(descr), "'<f4', '<f8', '|b1', '<i4' or '<i8'");
+    fail("descr " + in_quotes(descr), "'<f4', '<f8', '<f2', '|V2', '|b1', '<i4' or '<i8'");
   }
 
   const std::filesystem::path& path_;
   const std::string& member_;
   std::string_view text_;
+  raw_elements raw_;
   std::size_t at_ = 0;
 };
 
 class npy_reader : public reader {
  public:
-  explicit npy_reader(const std::filesystem::path& path) : reader(path, io::format::npy), file_(path) {
+  npy_reader(const std::filesystem::path& path, raw_elements raw) : reader(path, io::format::npy), file_(path) {
     std::uint64_t at = 0;
-    begin_ = read_npy_header(path, "", file_.size(), advance(at), header_);
+    begin_ = read_npy_header(path, "", file_.size(), advance(at), raw, header_);
     if (header_.type.dtype != dtype::none) check_npy_size(path, "", header_, file_.size() - begin_);
     names_ = {path.stem().string()};
   }
@@ -188,7 +193,7 @@ class npy_reader : public reader {
 }  // namespace
 
 std::uint64_t read_npy_header(const std::filesystem::path& path, const std::string& member, std::uint64_t available,
-                              const fetch& next, tensor_header& header) {
+                              const fetch& next, raw_elements raw, tensor_header& header) {
   std::array<unsigned char, 12> start{};
   const auto need = [&](std::uint64_t bytes, const char* what) {
     if (available < bytes) {
@@ -222,7 +227,7 @@ std::uint64_t read_npy_header(const std::filesystem::path& path, const std::stri
   }
   std::string text(static_cast<std::size_t>(length), '\0');
   next(text.data(), text.size());
-  header = header_parser(path, member, text).parse();
+  header = header_parser(path, member, text, raw).parse();
   return begin + length;
 }
 
@@ -251,8 +256,8 @@ std::string npy_header(const array_view& view) {
       case dtype::f64: return "<f8";
       case dtype::i64: return "<i8";
       case dtype::boolean: return "|b1";
-      case dtype::f16:
-      case dtype::bf16:
+      case dtype::f16: return "<f2";
+      case dtype::bf16: return "|V2";  // as NumPy writes types that it has no name for
       case dtype::none: break;
     }
     throw std::invalid_argument("tensor: expected an element type that .npy files are written with, got " +
@@ -271,7 +276,9 @@ std::string npy_header(const array_view& view) {
   return header + text;
 }
 
-std::unique_ptr<reader> open_npy(const std::filesystem::path& path) { return std::make_unique<npy_reader>(path); }
+std::unique_ptr<reader> open_npy(const std::filesystem::path& path, raw_elements raw) {
+  return std::make_unique<npy_reader>(path, raw);
+}
 
 void save_npy(const std::filesystem::path& path, const named_array& tensor) {
   const std::string header = npy_header(tensor.data);

@@ -9,7 +9,7 @@ namespace attend::io::detail {
 
 /// Reads a header through `next`, of which `available` bytes exist. Returns its length in bytes, and the header in `header`.
 std::uint64_t read_npy_header(const std::filesystem::path& path, const std::string& member, std::uint64_t available,
-                              const fetch& next, tensor_header& header);
+                              const fetch& next, raw_elements raw, tensor_header& header);
 
 /// Checks that elements of `header` take exactly `available` bytes.
 void check_npy_size(const std::filesystem::path& path, const std::string& member, const tensor_header& header,

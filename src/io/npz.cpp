@@ -38,7 +38,8 @@ std::string text_of(int code) {
 
 class npz_reader : public reader {
  public:
-  explicit npz_reader(const std::filesystem::path& path) : reader(path, io::format::npz), size_(input_file(path).size()) {
+  npz_reader(const std::filesystem::path& path, raw_elements raw)
+      : reader(path, io::format::npz), size_(input_file(path).size()), raw_(raw) {
     int fault = 0;
     archive_.reset(zip_open(path.c_str(), ZIP_RDONLY, &fault));
     if (!archive_) throw error(path, "", "not a readable zip archive (" + text_of(fault) + "), expected an .npz");
@@ -104,7 +105,7 @@ class npz_reader : public reader {
       throw error(path(), name,
                   std::string("cannot be read (") + zip_strerror(archive_.get()) + "), expected an intact member");
     }
-    const std::uint64_t begin = read_npy_header(path(), name, status.size, inflate(name, member.get()), header);
+    const std::uint64_t begin = read_npy_header(path(), name, status.size, inflate(name, member.get()), raw_, header);
     if (header.type.dtype != dtype::none) check_npy_size(path(), name, header, status.size - begin);
     return member;
   }
@@ -127,6 +128,7 @@ class npz_reader : public reader {
   }
 
   std::uint64_t size_;
+  raw_elements raw_;
   archive_handle archive_;
   std::map<std::string, zip_uint64_t, std::less<>> index_;
 };
@@ -140,7 +142,9 @@ struct member_source {
 
 }  // namespace
 
-std::unique_ptr<reader> open_npz(const std::filesystem::path& path) { return std::make_unique<npz_reader>(path); }
+std::unique_ptr<reader> open_npz(const std::filesystem::path& path, raw_elements raw) {
+  return std::make_unique<npz_reader>(path, raw);
+}
 
 void save_npz(const std::filesystem::path& path, const std::vector<named_array>& tensors) {
   output_file file(path);

@@ -18,9 +18,8 @@ static_assert(std::endian::native == std::endian::little, "attend::io is written
 
 namespace {
 
-template <class T>
-void swap_bytes(std::byte* data, std::size_t bytes) {
-  for (std::byte* at = data; at != data + bytes; at += sizeof(T)) std::reverse(at, at + sizeof(T));
+void swap_bytes(std::byte* data, std::size_t bytes, std::int64_t size) {
+  for (std::byte* at = data; at != data + bytes; at += size) std::reverse(at, at + size);
 }
 
 // The 32-bit integers lie in the upper half of the array. Element i ends before any later one that is still unread begins.
@@ -86,7 +85,8 @@ std::string to_string(const std::vector<std::int64_t>& shape) {
 array load_elements(const std::filesystem::path& path, const std::string& member, const tensor_header& header,
                     const fetch& next) {
   if (header.type.dtype == dtype::none) {
-    throw error(path, member, "holds " + header.type.name + ", expected float32, float64, bool, int32 or int64");
+    throw error(path, member,
+                "holds " + header.type.name + ", expected float32, float64, float16, bfloat16, bool, int32 or int64");
   }
   if (header.shape.size() > static_cast<std::size_t>(max_rank)) {
     throw error(path, member, "shape " + to_string(header.shape) + ", expected at most " + std::to_string(max_rank) + " axes");
@@ -95,8 +95,7 @@ array load_elements(const std::filesystem::path& path, const std::string& member
   const auto stored = static_cast<std::size_t>(header.bytes());
   std::byte* const begin = result.data() + (result.bytes() - stored);
   next(begin, stored);
-  if (header.type.swap)
-    header.type.bits == 64 ? swap_bytes<std::int64_t>(begin, stored) : swap_bytes<std::int32_t>(begin, stored);
+  if (header.type.swap) swap_bytes(begin, stored, header.type.bits / 8);
   if (result.bytes() != stored) widen_i32(result.data(), stored / sizeof(std::int32_t));
   if (header.type.dtype == dtype::boolean) {
     // Any other byte in a bool is undefined in C++; NumPy takes it as true.

@@ -75,8 +75,8 @@ class reader {
   io::format format_;
 };
 
-std::unique_ptr<reader> open_npy(const std::filesystem::path& path);
-std::unique_ptr<reader> open_npz(const std::filesystem::path& path);
+std::unique_ptr<reader> open_npy(const std::filesystem::path& path, raw_elements raw);
+std::unique_ptr<reader> open_npz(const std::filesystem::path& path, raw_elements raw);
 std::unique_ptr<reader> open_safetensors(const std::filesystem::path& path);
 
 void save_npy(const std::filesystem::path& path, const named_array& tensor);

@@ -7,6 +7,7 @@ using npy_file = in_folder;
 
 const std::string good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
 const std::vector<float> six{1, 2, 3, 4, 5, 6};
+const std::vector<float16> halves{float16(1.5), float16(-65504), float16::from_bits(1)};
 
 TEST_F(npy_file, of_every_version_is_read) {
   for (const int version : {1, 2, 3}) {
@@ -46,6 +47,9 @@ TEST_F(npy_file, gives_every_element_type_of_the_library) {
       io::archive(write("x.npy", npy_of("<i4", "(3,)", bytes_of(std::vector<std::int32_t>{-1, 7, 1 << 30})))).load("x");
   EXPECT_EQ(narrow.dtype(), dtype::i64);
   EXPECT_EQ(elements<std::int64_t>(narrow.view()), (std::vector<std::int64_t>{-1, 7, 1 << 30}));
+  const io::array half = io::archive(write("x.npy", npy_of("<f2", "(3,)", bytes_of(halves)))).load("x");
+  EXPECT_EQ(half.dtype(), dtype::f16);
+  EXPECT_EQ(elements<float16>(half.view()), halves);
   const io::array flags = io::archive(write("x.npy", npy_of("|b1", "(4,)", std::string("\0\1\0\xff", 4)))).load("x");
   EXPECT_EQ(flags.dtype(), dtype::boolean);
   EXPECT_EQ(elements<std::uint8_t>(flags.view()), (std::vector<std::uint8_t>{0, 1, 0, 1}));
@@ -59,6 +63,32 @@ TEST_F(npy_file, in_big_endian_order_is_swapped) {
       elements<std::int64_t>(
           io::archive(write("x.npy", npy_of(">i4", "(2,)", std::string("\0\0\1\0\xff\xff\xff\xfe", 8)))).load("x").view()),
       (std::vector<std::int64_t>{256, -2}));
+  EXPECT_EQ(
+      elements<float16>(io::archive(write("x.npy", npy_of(">f2", "(2,)", std::string("\x3e\0\0\1", 4)))).load("x").view()),
+      (std::vector<float16>{float16(1.5), float16::from_bits(1)}));
+}
+
+TEST_F(npy_file, of_raw_elements_holds_bfloat16_where_that_is_said) {
+  const std::vector<bfloat16> values{bfloat16(1.5), bfloat16(-3e38)};
+  for (const char* descr : {"|V2", "<V2", "V2"}) {
+    const auto path = write("x.npy", npy_of(descr, "(2,)", bytes_of(values)));
+    const io::archive file(path, io::raw_elements::bfloat16);
+    EXPECT_EQ(file.describe("x").dtype, dtype::bf16);
+    EXPECT_EQ(file.describe("x").stored, "bfloat16");
+    EXPECT_EQ(elements<bfloat16>(file.load("x").view()), values) << descr;
+    EXPECT_EQ(io::archive(path).describe("x").dtype, dtype::none);
+    EXPECT_TRUE(names(refusal(path, "x"), path, {"holds raw 2-byte elements", "--dtype bfloat16"}));
+  }
+  const auto turned = write("x.npy", npy_of(">V2", "(1,)", "\x3f\xc0"));
+  EXPECT_EQ(elements<bfloat16>(io::archive(turned, io::raw_elements::bfloat16).load("x").view()),
+            (std::vector<bfloat16>{bfloat16(1.5)}));
+}
+
+TEST_F(npy_file, with_a_type_of_its_own_is_not_what_is_said_of_raw_elements) {
+  EXPECT_EQ(io::archive(write("x.npy", npy_of("<f2", "(3,)", bytes_of(halves))), io::raw_elements::bfloat16).load("x").dtype(),
+            dtype::f16);
+  EXPECT_THROW(io::archive(write("x.npy", npy_of("|V4", "(1,)", "abcd")), io::raw_elements::bfloat16), io::error);
+  EXPECT_THROW(io::archive(write("x.npy", npy_of("|V2", "(2,)", "abc")), io::raw_elements::bfloat16), io::error);
 }
 
 TEST_F(npy_file, of_rank_0_and_without_elements_is_read) {
@@ -112,7 +142,8 @@ TEST_F(npy_file, whose_sizes_do_not_fit_is_refused) {
 }
 
 TEST_F(npy_file, of_another_element_type_is_described_and_refused_by_its_name) {
-  for (const auto& [descr, name] : {std::pair{"<f2", "float16"}, {"<V2", "bfloat16"}, {"|u1", "uint8"}, {"|O", "objects"}}) {
+  for (const auto& [descr, name] :
+       {std::pair{"<i2", "int16"}, {"<V2", "raw 2-byte elements"}, {"|u1", "uint8"}, {"|O", "objects"}}) {
     const auto path = write("x.npy", npy_of(descr, "(2,)", "abcd"));
     EXPECT_EQ(io::archive(path).describe("x").dtype, dtype::none);
     EXPECT_TRUE(names(refusal(path, "x"), path, {name, "expected float32"}));

@@ -30,13 +30,31 @@ TEST_F(safetensors_file, of_any_valid_form_is_read) {
   }
 }
 
+TEST_F(safetensors_file, names_halves_of_both_kinds) {
+  std::vector<float16> narrow;
+  std::vector<bfloat16> wide;
+  for (const int x : {1, -2, 3, -4, 5, -6, 7, -8}) {
+    narrow.emplace_back(x);
+    wide.emplace_back(x);
+  }
+  const std::string tail = bytes_of(std::vector<double>{0.5});
+  const io::archive f16(
+      write("f16.safetensors", safetensors(header(entry("0", "16", "[2,4]", "F16")), bytes_of(narrow) + tail)));
+  EXPECT_EQ(f16.describe("q").dtype, dtype::f16);
+  EXPECT_EQ(elements<float16>(f16.load("q").view()), narrow);
+  const io::archive bf16(
+      write("bf16.safetensors", safetensors(header(entry("0", "16", "[2,4]", "BF16")), bytes_of(wide) + tail)));
+  EXPECT_EQ(bf16.describe("q").dtype, dtype::bf16);
+  EXPECT_EQ(elements<bfloat16>(bf16.load("q").view()), wide);
+}
+
 TEST_F(safetensors_file, may_hold_types_that_the_library_lacks) {
-  const auto path = write("x.safetensors", safetensors(header(entry("0", "16", "[2,4]", "BF16")), data));
+  const auto path = write("x.safetensors", safetensors(header(entry("0", "16", "[2,4]", "I16")), data));
   const io::archive file(path);
-  EXPECT_EQ(file.describe("q").stored, "bfloat16");
+  EXPECT_EQ(file.describe("q").stored, "int16");
   EXPECT_EQ(file.describe("q").dtype, dtype::none);
   EXPECT_EQ(elements<double>(file.load("v").view()), (std::vector<double>{0.5})) << "which does not touch its neighbours";
-  EXPECT_TRUE(names(refusal(path, "q"), path, {"q: holds bfloat16"}));
+  EXPECT_TRUE(names(refusal(path, "q"), path, {"q: holds int16"}));
 }
 
 TEST_F(safetensors_file, whose_places_are_wrong_is_refused_by_the_name_of_the_tensor) {

@@ -45,6 +45,31 @@ TEST_F(saved_file, gives_back_every_type_and_shape_in_every_format) {
   EXPECT_EQ(read(folder / "x.npy").size(), 128u + 48u) << "elements begin at a multiple of 64";
 }
 
+TEST_F(saved_file, gives_back_halves_in_every_format) {
+  tensor<float16> narrow({2, 3});
+  tensor<bfloat16> wide({3, 2});
+  for (std::int64_t i = 0; i < 6; ++i) {
+    narrow.data()[i] = float16::from_bits(static_cast<std::uint16_t>(1 + 2000 * i));
+    wide.data()[i] = bfloat16::from_bits(static_cast<std::uint16_t>(1 + 5000 * i));
+  }
+  const tensor_view<bfloat16> turned(wide.data() + 5, {2, 3}, {-1, -2});
+  for (const char* name : {"x.npz", "x.safetensors"}) {
+    io::save(folder / name, {{"turned", turned}, {"wide", wide}, {"narrow", narrow}});
+    const io::archive file(folder / name, io::raw_elements::bfloat16);
+    EXPECT_EQ(elements<float16>(file.load("narrow").view()), std::vector<float16>(narrow.begin(), narrow.end()));
+    EXPECT_EQ(elements<bfloat16>(file.load("wide").view()), std::vector<bfloat16>(wide.begin(), wide.end()));
+    EXPECT_EQ(elements<bfloat16>(file.load("turned").view()), elements<bfloat16>(turned));
+  }
+  io::save(folder / "wide.npy", {{"any", wide}});
+  EXPECT_NE(read(folder / "wide.npy").find("'descr': '|V2', 'fortran_order': False, 'shape': (3, 2)"), std::string::npos);
+  EXPECT_EQ(elements<bfloat16>(io::archive(folder / "wide.npy", io::raw_elements::bfloat16).load("wide").view()),
+            std::vector<bfloat16>(wide.begin(), wide.end()));
+  io::save(folder / "narrow.npy", {{"any", narrow}});
+  EXPECT_EQ(elements<float16>(io::archive(folder / "narrow.npy").load("narrow").view()),
+            std::vector<float16>(narrow.begin(), narrow.end()));
+  EXPECT_TRUE(names(refusal(folder / "x.npz", "wide"), folder / "x.npz", {"wide: holds raw 2-byte elements"}));
+}
+
 TEST_F(saved_file, holds_a_strided_view_in_row_major_order) {
   const tensor_view<float> turned(x.data() + 11, {4, 3}, {-1, -4});
   for (const char* name : {"x.npy", "x.npz", "x.safetensors"}) {

@@ -111,7 +111,7 @@ def test_both_dtypes_and_no_sequence_at_all(tmp_path, dtype):
         ("run {in} --varlen cu_q,cu_k --weights", "--weights: expected none beside --varlen"),
         ("run {in} --varlen cu_q,cu_k --scores biased", "--scores: expected none beside --varlen"),
         ("run {in} --varlen cu_q,cu_k --key-lengths 1,2,3", "key_lengths: expected"),
-        ("plan {in} --varlen cu_q,cu_k", "--varlen"),
+        ("plan {in} --varlen cu_q,cu_k", "--varlen: expected none: a plan is made from one shape and knows no packed sequences"),
     ],
 )
 def test_what_has_no_meaning_is_one_line_and_exit_code_2(packed, arguments, words):

@@ -13,7 +13,7 @@ struct few_queries : few_rows<S> {
   using base = few_rows<S>;
   using base::adjust_row, base::continue_rows, base::final_rows, base::load, base::padded_columns, base::partial_bytes,
       base::score, base::scratch_bytes, base::scratch_of, base::sums_of, base::tile_at, base::total_bytes;
-  using base::chunk_keys, base::prefetch_keys, base::rows, base::sum_keys, base::tile_keys, base::value_keys, base::width;
+  using base::chunk_keys, base::prefetch_keys, base::rows, base::tile_keys, base::value_keys, base::width;
   using typename base::scratch, typename base::sums, typename base::T, typename base::V;
 
   /// What one of `passes` passes over some keys asks for of as many rows to come: its share of them, one part of a row per key.
@@ -24,14 +24,14 @@ struct few_queries : few_rows<S> {
     std::int64_t first;    // column
   };
 
-  /// sums[r][0..Vectors x width) += weights[r][key] * v_rows[key] over `count` keys, beginning at 0 where they are the part's first.
+  /// sums[r][0..Vectors x width) += the sum of weights[r][key] * v_rows[key] over `count` keys, or becomes it where they are a tile's first.
   /// The last vector has `rest` columns, which V must not be read past.
   template <class Row, int Rows, int Vectors, bool marked, bool whole, bool asks>
   static void value_columns(const void* const* v_rows, const T* weights, int count, std::int64_t column, int rest, bool first,
                             T* sums_, std::int64_t step, pass_ahead ahead) {
     V sum[Rows][Vectors];
     for (int r = 0; r < Rows; ++r) {
-      for (int c = 0; c < Vectors; ++c) sum[r][c] = first ? S::set(0) : S::load(sums_ + r * step + c * width);
+      for (int c = 0; c < Vectors; ++c) sum[r][c] = S::set(0);
     }
     for (int j = 0; j < count; ++j) {
       if (asks) {
@@ -54,7 +54,10 @@ struct few_queries : few_rows<S> {
       }
     }
     for (int r = 0; r < Rows; ++r) {
-      for (int c = 0; c < Vectors; ++c) S::store(sums_ + r * step + c * width, sum[r][c]);
+      for (int c = 0; c < Vectors; ++c) {
+        T* const at = sums_ + r * step + c * width;
+        S::store(at, first ? sum[r][c] : S::load(at) + sum[r][c]);
+      }
     }
   }
 
@@ -69,7 +72,7 @@ struct few_queries : few_rows<S> {
       const int units = r / S::few_value_rows * count;
       const pass_ahead next{v_rows + prefetch_keys + units / passes, units % passes, passes, part, column};
       value_columns<Row, Rows, Vectors, marked, whole, asks>(v_rows, s.scores + r * tile_keys + begin, count, column, rest,
-                                                             begin % sum_keys == 0, s.tile_out + r * step + column, step, next);
+                                                             begin == 0, s.tile_out + r * step + column, step, next);
     };
     if (job.lanes.count == 1) {
       rest == width ? some_rows.template operator()<1, true, false>(0) : some_rows.template operator()<1, false, false>(0);
@@ -85,7 +88,7 @@ struct few_queries : few_rows<S> {
     }
   }
 
-  /// out[r] = out[r] * rescale[r] + the tile's weighted sum of values, by parts of sum_keys.
+  /// out[r] = out[r] * rescale[r] + the tile's weighted sum of values.
   template <class Row, bool marked>
   static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out) {
     const std::int64_t columns = padded_columns(job.value_width);
@@ -104,13 +107,11 @@ struct few_queries : few_rows<S> {
         column += 2 * width;
       }
       if (column < columns) value_rows<Row, 1, marked>(job, s, begin, some, column);
-      const int end = begin + some;
-      if (end % sum_keys != 0 && end != count) continue;
-      for (int r = 0; r < job.lanes.count; ++r) {
-        const V shrink = S::set(end <= sum_keys ? rescale[r] : T{1});
-        for (std::int64_t c = r * columns; c < (r + 1) * columns; c += width) {
-          S::store(out + c, S::fma(S::load(out + c), shrink, S::load(s.tile_out + c)));
-        }
+    }
+    for (int r = 0; r < job.lanes.count; ++r) {
+      const V shrink = S::set(rescale[r]);
+      for (std::int64_t c = r * columns; c < (r + 1) * columns; c += width) {
+        S::store(out + c, S::fma(S::load(out + c), shrink, S::load(s.tile_out + c)));
       }
     }
   }

@@ -13,9 +13,10 @@ struct few_rows {
   static constexpr int tile_keys = 256;
   static constexpr std::int64_t chunk_keys = 4 * tile_keys;
   static constexpr int prefetch_keys = 16;
-  static constexpr int value_keys = 16;  // keys whose values stay in L1 while every row meets them
-  static constexpr int sum_keys = 32;  // added up one by one; longer sums of numbers of very different size would lose too much
-  static_assert(tile_keys % sum_keys == 0 && sum_keys % value_keys == 0);
+  static constexpr int value_keys = 16;  // keys whose values stay in L1 while every row meets them, and are added up one by one
+  static constexpr int share_vectors =
+      8;  // weights that a lane adds up one by one; long sums of very different numbers lose too much
+  static_assert(tile_keys % value_keys == 0);
 
   static constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + width - 1) / width * width; }
 
@@ -314,11 +315,16 @@ struct few_rows {
     S::store(shrink, normal_of::shrink(S::set(maximum), base));
     maximum = largest;
     V l = S::set(0);
-    for (int j = 0; j < count; j += width) {
-      typename S::M excluded;
-      const V weight = weigh<S, Normal>(S::load(scores + j), base, excluded);
-      l = l + normal_of::share(weight, excluded);
-      S::store(scores + j, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
+    for (int j = 0; j < count;) {
+      const int end = count - j < share_vectors * width ? count : j + share_vectors * width;
+      V part = S::set(0);
+      for (; j < end; j += width) {
+        typename S::M excluded;
+        const V weight = weigh<S, Normal>(S::load(scores + j), base, excluded);
+        part = part + normal_of::share(weight, excluded);
+        S::store(scores + j, marked ? S::select(excluded, S::set(-infinity<T>), weight) : weight);
+      }
+      l = l + part;
     }
     denominator = denominator * shrink[0] + S::sum(l);
     return shrink[0];

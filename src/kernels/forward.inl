@@ -119,7 +119,7 @@ struct forward : forward_block<S> {
       for (int i = 0; i < width; ++i) any |= words[i];
       any &= bit_range(0, count - n * keys_per_word);
       seen[n] = any;
-      keys += __builtin_popcountll(any);
+      keys += bits_set(static_cast<std::uint32_t>(any));
     }
     return keys;
   }
@@ -161,7 +161,7 @@ struct forward : forward_block<S> {
       for (int n = 0; n < block::share_groups; ++n) {
         constexpr int per_word = keys_per_word / block::share_keys;
         const Word group = words[j][n / per_word] >> n % per_word * block::share_keys & ((Word{1} << block::share_keys) - 1);
-        keys.group_end[n] = end += __builtin_popcountll(group);
+        keys.group_end[n] = end += bits_set(static_cast<std::uint32_t>(group));
       }
       sparse::template fold_keys<marked, true>(job, s, keys, result, rescale);
     }

@@ -107,6 +107,13 @@ static void read_rows(const block_job& job, const Scratch& s, std::int64_t first
   return below(end) & ~below(begin);
 }
 
+/// Sums of neighbouring bits, of pairs, and of bytes by the product: sets without an instruction for it would call a function.
+[[gnu::always_inline]] static inline int bits_set(std::uint32_t x) {
+  x -= x >> 1 & 0x55555555;
+  x = (x & 0x33333333) + (x >> 2 & 0x33333333);
+  return static_cast<int>(((x + (x >> 4)) & 0x0f0f0f0f) * 0x01010101 >> 24);
+}
+
 inline constexpr int keys_per_word = 32;
 
 /// Calls visit(number in the tile, row, column) for every neighbour of a lane's query among keys [first, first + count).

@@ -9,7 +9,8 @@ NUMBERS = {
     "ties": "{rng}.integers(-1, 2, {shape})",
     "constant": "np.full({shape}, 0.5)",
     "large": "30 * {rng}.standard_normal({shape})",
-    "uneven": "{rng}.standard_normal({shape}) ** 9",
+    # No number is so small that its scaled product may count as 0, which infinities beside it would tell.
+    "uneven": "np.round({rng}.standard_normal({shape}) ** 9, 30)",
     "tiny": "1e-30 * {rng}.standard_normal({shape})",
     "huge": "1e12 * {rng}.standard_normal({shape})",
 }

@@ -6,9 +6,11 @@ set(ATTEND_FLAGS_scalar "")
 set(ATTEND_FLAGS_neon "")  # part of every AArch64 processor
 set(ATTEND_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(ATTEND_FLAGS_avx512 ${ATTEND_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+set(ATTEND_FLAGS_avx512_bf16 ${ATTEND_FLAGS_avx512} -mavx512bf16)
+set(ATTEND_FLAGS_amx_bf16 ${ATTEND_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
-  set(ATTEND_ISAS scalar avx2 avx512)
+  set(ATTEND_ISAS scalar avx2 avx512 avx512_bf16 amx_bf16)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
   set(ATTEND_ISAS scalar neon)
 else()
@@ -36,15 +38,20 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND ATTEND_KERNEL_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
 
+# attend_kernel_unit(TARGET FILE ISA): an object library of one kernel unit.
+function(attend_kernel_unit target file isa)
+  add_library(${target} OBJECT ${file})
+  attend_target_defaults(${target})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_compile_options(${target} PRIVATE ${ATTEND_KERNEL_FLAGS} ${ATTEND_FLAGS_${isa}})
+endfunction()
+
 # attend_add_kernels(TARGET): one object library per instruction set, attend_kernels_<isa>, linked into TARGET, and
 # ATTEND_HAVE_<ISA> for the file that chooses among them.
 function(attend_add_kernels target)
   foreach(isa IN LISTS ATTEND_ISAS)
     set(objects attend_kernels_${isa})
-    add_library(${objects} OBJECT kernels/${isa}.cpp)
-    attend_target_defaults(${objects})
-    target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-    target_compile_options(${objects} PRIVATE ${ATTEND_KERNEL_FLAGS} ${ATTEND_FLAGS_${isa}})
+    attend_kernel_unit(${objects} kernels/${isa}.cpp ${isa})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
     string(TOUPPER ${isa} upper)
     target_compile_definitions(${target} PRIVATE ATTEND_HAVE_${upper}=1)

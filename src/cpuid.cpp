@@ -20,6 +20,7 @@ constexpr bool has(std::uint64_t word, int bit) noexcept { return word >> bit & 
 cpu_registers read_cpu() {
   cpu_registers cpu;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx)) cpu.intel = ebx == signature_INTEL_ebx;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) cpu.leaf1_ecx = ecx;
   unsigned subleaves = 0;
   if (__get_cpuid_count(7, 0, &subleaves, &ebx, &ecx, &edx)) {

@@ -17,6 +17,7 @@ struct cpu_registers {
   std::uint64_t xcr0 = 0;      ///< register states that the operating system saves
   bool amx_permitted = false;  ///< the operating system grants this process tile registers
   bool advanced_simd = false;  ///< AArch64's
+  bool intel = false;          ///< the maker
 };
 
 /// This CPU's. Asks the operating system for tile registers where the CPU has them.

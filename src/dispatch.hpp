@@ -7,7 +7,7 @@
 
 namespace attend::detail {
 
-enum class operation { forward, few_queries };
+enum class operation { forward, forward_pairs, few_queries };
 
 const char* name_of(operation op) noexcept;
 
@@ -20,12 +20,12 @@ struct kernel_key {
 };
 
 struct kernel_choice {
-  const kernel* entry;
-  isa set;
+  const kernel* entry = nullptr;
+  isa set = isa::scalar;
 };
 
-/// The best available instruction set's kernel. Throws `argument_error` where `ATTEND_ISA` is wrong, `std::logic_error` where
-/// no line of kernels.def has this key: what reaches this place has been validated.
+/// The best available instruction set's kernel; without an entry where no line of kernels.def has this key, or no available set fills it
+/// (forward_pairs). Throws `argument_error` where `ATTEND_ISA` is wrong.
 kernel_choice choose_kernel(const kernel_key& key);
 
 }  // namespace attend::detail

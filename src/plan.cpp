@@ -6,6 +6,7 @@
 
 #include "kernels/mask_intervals.hpp"
 #include "route.hpp"
+#include "run.hpp"
 #include "tables.hpp"
 #include "validate.hpp"
 
@@ -88,7 +89,7 @@ plan_facts facts_of(const problem& p) {
   facts.lane_blocks = work.lane_blocks;
   facts.split_keys = work.wave > 0;
   facts.work_items = work.wave > 0 ? work.blocks * work.chunks : work.blocks;
-  facts.scratch_bytes_per_thread = work.scratch_bytes + (work.wave > 0 ? 0 : work.total_bytes + work.partial_bytes);
+  facts.scratch_bytes_per_thread = thread_bytes(work);
   facts.shared_scratch_bytes = work.wave > 0 ? work.blocks * (work.wave * work.partial_bytes + work.total_bytes) : 0;
 
   const mask_tables tables(p, r, [](std::int64_t count, const std::function<void(std::int64_t)>& item) {

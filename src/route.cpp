@@ -10,6 +10,9 @@ namespace {
 // machines.
 constexpr std::int64_t enough_items = 64;
 
+// Columns that products of pairs read at once.
+constexpr std::int64_t pair_row_columns = 32;
+
 // Partial results of one wave: as many chunks as fit, so that a wave rarely ends, and memory stays bounded whatever the keys.
 constexpr std::int64_t wave_bytes = 4 << 20;
 
@@ -19,24 +22,31 @@ bool readable_in_place(const operand& x, std::int64_t columns) noexcept {
          reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(size_of(x.type)) == 0;
 }
 
-/// Which kernel runs depends on a sequence's own queries and options alone, so that its bits do not depend on its company.
-operation operation_for(const problem& p, std::int64_t queries) noexcept {
-  return queries * p.group <= few_queries_rows && !p.reproducible ? operation::few_queries : operation::forward;
+kernel_choice choose(const problem& p, operation op) { return choose_kernel({op, p.type, p.type, accumulator_of(p.type)}); }
+
+/// The kernel of many rows. Products of pairs serve dot products whose scale leaves nothing over for the scores.
+operation many_rows_operation(const problem& p, const factors& scales) {
+  const bool fits = p.compatibility == compatibility_kind::dot && scales.score == 1;
+  return fits && choose(p, operation::forward_pairs).entry ? operation::forward_pairs : operation::forward;
 }
 
-kernel_choice choose(const problem& p, operation op) { return choose_kernel({op, p.type, p.type, accumulator_of(p.type)}); }
+/// Which kernel runs depends on a sequence's own queries and options alone, so that its bits do not depend on its company.
+operation operation_for(const problem& p, std::int64_t queries, operation many_rows) noexcept {
+  return queries * p.group <= few_queries_rows && !p.reproducible ? operation::few_queries : many_rows;
+}
 
 /// What a kernel's scratch has to hold. Rows of halves become numbers of the accumulator tile by tile, but where few_queries reads them
 /// once: values, and the keys of dot products.
 scratch_shape shape_for(const problem& p, operation op, const factors& scales) noexcept {
-  const bool converts = p.type != accumulator_of(p.type), forward = op == operation::forward;
+  const bool converts = p.type != accumulator_of(p.type), forward = op == operation::forward, pairs = op == operation::forward_pairs;
   const bool dot = p.compatibility == compatibility_kind::dot, reads_keys = p.compatibility != compatibility_kind::none;
   scratch_shape shape{};
   shape.width = p.width;
   shape.value_width = p.value_width;
   shape.pack_k = p.compatibility == compatibility_kind::cosine || scales.key != 1 ||
-                 (reads_keys && (!readable_in_place(p.k, p.width) || (converts && (forward || !dot))));
-  shape.pack_v = !readable_in_place(p.v, p.value_width) || (converts && forward);
+                 (reads_keys && (!readable_in_place(p.k, p.width) || (converts && (forward || !dot)))) ||
+                 (pairs && p.width % pair_row_columns != 0);
+  shape.pack_v = !pairs && (!readable_in_place(p.v, p.value_width) || (converts && forward));
   shape.has_relative = static_cast<bool>(p.relative);
   shape.additive = p.compatibility == compatibility_kind::additive;
   shape.dropout = p.dropout_p > 0;
@@ -61,6 +71,8 @@ double pairs_of(const problem& p) noexcept {
 }
 
 const char* reason_for(const problem& p, operation op) noexcept {
+  if (op == operation::forward_pairs)
+    return "many rows share a key/value head: lanes are queries, products are those of pairs of bfloat16";
   if (op == operation::few_queries)
     return "at most 16 rows share a key/value head: lanes are columns, keys and values are read once";
   return p.reproducible ? "reproducible: one kernel for every number of queries, lanes are queries"
@@ -75,7 +87,7 @@ route::route(const problem& p)
     return;
   }
   part& all = parts_[count_++];
-  all.op = operation_for(p, p.queries);
+  all.op = operation_for(p, p.queries, many_rows_operation(p, scales));
   all.choice = choose(p, all.op);
   const kernel& k = *all.choice.entry;
   all.lane_blocks = lane_blocks_of(p, k, p.queries);
@@ -93,6 +105,8 @@ void route::add(const problem& p, operation op, bool split, part& made) {
   made.scratch_bytes = k.scratch_bytes(made.shape);
   made.partial_bytes = k.partial_bytes(made.shape);
   made.total_bytes = k.total_bytes(made.shape);
+  made.packed_bytes = k.pack ? k.packed_bytes(made.shape) : 0;
+  made.run = k.pack && !p.weights && !p.scores ? most_in_run : 1;  // these take the scratch that other blocks are in
   if (!split) return;
   const std::int64_t fit = wave_bytes / (made.blocks * made.partial_bytes), needed = ceil_divide(enough_items, made.blocks);
   made.wave = std::min(made.chunks, std::max(fit, needed));
@@ -108,14 +122,15 @@ void route::pack(const problem& p) {
   };
   const double work = pairs_of(p);
   std::int64_t* list = reinterpret_cast<std::int64_t*>(lists_.data());
-  for (const operation op : {operation::forward, operation::few_queries}) {
+  const operation many_rows = many_rows_operation(p, scales);
+  for (const operation op : {many_rows, operation::few_queries}) {
     const kernel& k = *choose(p, op).entry;
     for (const bool split : {true, false}) {
       std::int64_t* const first = list;
       part made;
       for (std::int64_t b = 0; b < p.batch.count; ++b) {
         const std::int64_t queries = queries_of(p, b);
-        if (queries == 0 || operation_for(p, queries) != op) continue;
+        if (queries == 0 || operation_for(p, queries, many_rows) != op) continue;
         const bool large = keys(b) > k.chunk_keys && block_work(b) * enough_items > work;
         if (large == split) *list++ = b;
       }

@@ -15,7 +15,9 @@ struct part {
   kernel_choice choice{};
   operation op = operation::forward;
   scratch_shape shape{};
-  std::int64_t scratch_bytes = 0, partial_bytes = 0, total_bytes = 0;
+  std::int64_t scratch_bytes = 0, partial_bytes = 0, total_bytes = 0, packed_bytes = 0;
+  // Most blocks that a work item computes one after another, so that those of one head share what is packed of its keys and values.
+  std::int64_t run = 1;
   std::int64_t blocks = 0;
   std::int64_t chunks = 0;       // of the longest sequence
   std::int64_t wave = 0;         // chunks in flight per block where keys are split; 0 where a block folds its own chunks
@@ -25,6 +27,9 @@ struct part {
   const std::int64_t* sequences = nullptr;
   const std::int64_t* starts = nullptr;
 };
+
+/// `part::run` of kernels that pack: what packing costs is then an eighth, and totals stay in the second-level cache.
+inline constexpr std::int64_t most_in_run = 8;
 
 class route {
  public:

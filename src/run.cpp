@@ -30,6 +30,18 @@ constexpr double worth_a_thread = 1e6;
 /// Whether a normaliser divides a row by its denominator.
 bool divides(normalizer kind) noexcept { return kind != normalizer::sum && kind != normalizer::sigmoid; }
 
+/// A block whose chunks are folded as they come. Its scratch and its total lie behind it.
+struct block_state {
+  block_place at;
+  block_job job;
+  lane_bounds bounds;
+  char* total;
+  bool any;
+};
+constexpr std::int64_t state_bytes = (sizeof(block_state) + 63) / 64 * 64;
+
+std::int64_t bytes_of_block(const part& work) noexcept { return state_bytes + work.scratch_bytes + work.total_bytes; }
+
 class runner {
  public:
   runner(const problem& p, const route& r, const options& how)
@@ -44,7 +56,11 @@ class runner {
     for (const part& work : r_) {
       if (work.blocks == 0) continue;
       if (work.wave == 0) {
-        for_each(work.blocks, [&](std::int64_t block) { whole_block(work, block); });
+        const std::int64_t each = blocks_each(work, work.blocks);
+        for_each((work.blocks + each - 1) / each, [&](std::int64_t item) {
+          for_each_head(work, item * each, std::min(item * each + each, work.blocks),
+                        [&](std::int64_t first, std::int64_t count) { whole_blocks(work, first, count); });
+        });
       } else {
         split_keys(work);
       }
@@ -66,7 +82,7 @@ class runner {
         stop_.store(true, std::memory_order_relaxed);
       }
     };
-    const int threads = how_.threads > 0 ? how_.threads : num_threads();
+    const int threads = threads_asked();
     if (!how_.executor && (threads == 1 || count == 1 || products_ < worth_a_thread)) {
       for (std::int64_t i = 0; i < count; ++i) item(i);
     } else {
@@ -74,6 +90,30 @@ class runner {
     }
     if (out_of_memory_.load()) throw std::bad_alloc();
     if (stop_.load()) throw interrupted();
+  }
+
+  int threads_asked() const { return how_.threads > 0 ? how_.threads : num_threads(); }
+
+  /// How many blocks one of `items` work items computes one after another: as many as leave each thread several. Bits do not depend
+  /// on it.
+  std::int64_t blocks_each(const part& work, std::int64_t items) const {
+    constexpr std::int64_t items_per_thread = 4;
+    return std::clamp<std::int64_t>(items / (items_per_thread * threads_asked()), 1, work.run);
+  }
+
+  /// Calls visit(first, count) for the blocks [first, end), by runs of the same sequence and key/value head.
+  template <class Visit>
+  void for_each_head(const part& work, std::int64_t first, std::int64_t end, const Visit& visit) const {
+    while (first < end) {
+      const block_place at = place_of(p_, work, first);
+      std::int64_t next = first + 1;
+      for (; next < end; ++next) {
+        const block_place other = place_of(p_, work, next);
+        if (other.sequence != at.sequence || other.kv_head != at.kv_head) break;
+      }
+      visit(first, next - first);
+      first = next;
+    }
   }
 
   /// Whether the call is over early. On the calling thread, asks the caller every few milliseconds.
@@ -104,30 +144,79 @@ class runner {
     std::memset(total + work.partial_bytes, 0, static_cast<std::size_t>(work.total_bytes - work.partial_bytes));
   }
 
-  void whole_block(const part& work, std::int64_t block) {
+  /// Blocks of one head: chunk by chunk, so that what is packed of a chunk serves all of them.
+  void whole_blocks(const part& work, std::int64_t first_block, std::int64_t count) {
     const kernel& k = *work.choice.entry;
-    const block_place at = place_of(p_, work, block);
-    char* const memory = thread_scratch(work.scratch_bytes + work.total_bytes + work.partial_bytes);
-    char* const total = memory + work.scratch_bytes;
-    char* const next = total + work.total_bytes;
-    const block_job job = job_of(at, work.shape, memory);
-    k.load(job);
-    const lane_bounds bounds = bounds_of(job.lanes);
-    const std::int64_t first = first_key(bounds) / k.chunk_keys, chunks = (last_key(bounds) + k.chunk_keys - 1) / k.chunk_keys;
-    bool any = false;
-    for (std::int64_t c = first; c < chunks; ++c) {
-      const auto [begin, end] = chunk_keys(k, bounds, c);
-      if (begin == end) continue;
-      if (stopped()) return;
-      k.chunk(job, begin, end, any ? next : total);
-      if (any)
-        k.fold(job, total, next);
-      else
-        start_total(work, total);
-      any = true;
+    const std::int64_t block_bytes = bytes_of_block(work);
+    char* const memory = thread_scratch(count * block_bytes + work.partial_bytes + work.packed_bytes);
+    char* const next = memory + count * block_bytes;
+    char* const packed = next + work.partial_bytes;
+    const auto state = [&](std::int64_t n) -> block_state& {
+      return *std::launder(reinterpret_cast<block_state*>(memory + n * block_bytes));
+    };
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), chunks = 0;
+    for (std::int64_t n = 0; n < count; ++n) {
+      char* const own = memory + n * block_bytes;
+      const block_place at = place_of(p_, work, first_block + n);
+      block_state& block = *new (own) block_state{at, job_of(at, work.shape, own + state_bytes), {}, nullptr, false};
+      block.job.packed = packed;
+      block.bounds = bounds_of(block.job.lanes);
+      block.total = own + state_bytes + work.scratch_bytes;
+      k.load(block.job);
+      first = std::min(first, first_key(block.bounds) / k.chunk_keys);
+      chunks = std::max(chunks, (last_key(block.bounds) + k.chunk_keys - 1) / k.chunk_keys);
     }
-    if (!any) k.chunk(job, 0, 0, total);
-    finish(work, job, at, total);
+    for (std::int64_t c = first; c < chunks; ++c) {
+      std::int64_t longest = 0;
+      for (std::int64_t n = 0; n < count; ++n) longest = std::max(longest, chunk_keys(k, state(n).bounds, c).second);
+      if (longest == 0) continue;
+      if (stopped()) return;
+      if (k.pack) k.pack(state(0).job, c * k.chunk_keys, longest, packed);
+      for (std::int64_t n = 0; n < count; ++n) {
+        block_state& block = state(n);
+        const auto [begin, end] = chunk_keys(k, block.bounds, c);
+        if (begin == end) continue;
+        if (stopped()) return;
+        k.chunk(block.job, begin, end, block.any ? next : block.total);
+        if (block.any)
+          k.fold(block.job, block.total, next);
+        else
+          start_total(work, block.total);
+        block.any = true;
+      }
+    }
+    for (std::int64_t n = 0; n < count; ++n) {
+      block_state& block = state(n);
+      if (!block.any) k.chunk(block.job, 0, 0, block.total);
+      finish(work, block.job, block.at, block.total);
+    }
+  }
+
+  /// The partial results of one chunk for blocks of one head; `slot` says where a block's belongs, `filled` takes whether there is one.
+  template <class Slot, class Filled>
+  void one_chunk(const part& work, std::int64_t first_block, std::int64_t count, std::int64_t chunk, const Slot& slot,
+                 const Filled& filled) {
+    const kernel& k = *work.choice.entry;
+    char* const memory = thread_scratch(work.scratch_bytes + work.packed_bytes);
+    std::pair<std::int64_t, std::int64_t> keys[most_in_run];
+    std::int64_t longest = 0;
+    for (std::int64_t n = 0; n < count; ++n) {
+      const block_job job = job_of(place_of(p_, work, first_block + n), work.shape, memory);
+      keys[n] = chunk_keys(k, bounds_of(job.lanes), chunk);
+      longest = std::max(longest, keys[n].second);
+    }
+    bool packed = !k.pack;
+    for (std::int64_t n = 0; n < count; ++n) {
+      const auto [begin, end] = keys[n];
+      filled(first_block + n) = begin < end;
+      if (begin == end) continue;
+      block_job job = job_of(place_of(p_, work, first_block + n), work.shape, memory);
+      job.packed = memory + work.scratch_bytes;
+      if (!packed) k.pack(job, begin, longest, memory + work.scratch_bytes);
+      packed = true;
+      k.load(job);
+      k.chunk(job, begin, end, slot(first_block + n));
+    }
   }
 
   void split_keys(const part& work) {
@@ -144,14 +233,14 @@ class runner {
 
     for (std::int64_t first = 0; first < work.chunks; first += work.wave) {
       const std::int64_t count = std::min(work.wave, work.chunks - first);
-      for_each(work.blocks * count, [&](std::int64_t item) {
-        const std::int64_t block = item / count, n = item % count;
-        const block_job job = job_of(place_of(p_, work, block), work.shape, thread_scratch(work.scratch_bytes));
-        const auto [begin, end] = chunk_keys(k, bounds_of(job.lanes), first + n);
-        filled[block * slots + n] = begin < end;
-        if (begin == end) return;
-        k.load(job);
-        k.chunk(job, begin, end, slot(block, n));
+      const std::int64_t each = blocks_each(work, work.blocks * count);
+      for_each((work.blocks + each - 1) / each * count, [&](std::int64_t item) {
+        const std::int64_t block = item / count * each, n = item % count;
+        for_each_head(work, block, std::min(block + each, work.blocks), [&](std::int64_t run, std::int64_t length) {
+          one_chunk(
+              work, run, length, first + n, [&](std::int64_t b) { return slot(b, n); },
+              [&](std::int64_t b) -> char& { return filled[b * slots + n]; });
+        });
       });
       const bool last = first + count == work.chunks;
       for_each(work.blocks, [&](std::int64_t block) {
@@ -199,7 +288,7 @@ class runner {
   }
 
   /// Rows of out, lse, weights and scores from a block's total.
-  void finish(const part& work, const block_job& job, const block_place& at, const void* total) {
+  void finish(const part& work, const block_job& job, block_place at, const void* total) {
     const kernel& k = *work.choice.entry;
     double maximum[max_lanes], denominator[max_lanes], factor[max_lanes];
     k.totals(job, total, maximum, denominator);
@@ -212,16 +301,16 @@ class runner {
       store_number(to, p_.lse.type, end.lse);
     }
     if (p_.out) k.finish(job, total, factor);
+    const std::int64_t seen = last_key(bounds_of(job.lanes));  // keys behind it, which no row of the block sees, are not even read
     if (p_.weights) {
-      const std::int64_t last = last_key(bounds_of(job.lanes));  // keys that no row of the block sees are not even read
       write_pairs(
-          work, at, p_.weights, p_.score_count, last, 0,
+          work, at, p_.weights, p_.score_count, seen, 0,
           [&](const block_job& again, std::int64_t begin, std::int64_t end) { k.weights(again, begin, end, maximum, factor); });
     }
     if (p_.scores) {
       const bool masked = p_.stage == score_stage::biased;
       const int steps = masked ? p_.score_count : p_.stage == score_stage::capped ? p_.capped_count : 0;
-      const std::int64_t last = masked ? last_key(bounds_of(job.lanes)) : key_length(p_, at.sequence);
+      const std::int64_t last = masked ? seen : key_length(p_, at.sequence);
       write_pairs(work, at, p_.scores, steps, last, -std::numeric_limits<double>::infinity(),
                   [&](const block_job& again, std::int64_t begin, std::int64_t end) { k.scores(again, begin, end, masked); });
     }
@@ -235,7 +324,9 @@ class runner {
     scratch_shape shape = work.shape;
     shape.pack_v = false;  // values are not needed again
     // The sums are no longer needed, and with them what this thread's scratch held.
-    block_job job = job_of(at, shape, thread_scratch(k.scratch_bytes(shape)));
+    char* const memory = thread_scratch(work.scratch_bytes + work.packed_bytes);
+    block_job job = job_of(at, shape, memory);
+    job.packed = memory + work.scratch_bytes;
     if (steps != p_.score_count) fill_steps(p_, at, steps, job);
     job.pairs_step = to.column;
     for (int lane = 0; lane < job.lanes.count; ++lane) {
@@ -245,7 +336,9 @@ class runner {
     k.load(job);
     for (std::int64_t begin = 0; begin < last; begin += k.chunk_keys) {
       if (stopped()) return;
-      write(job, begin, std::min(begin + k.chunk_keys, last));
+      const std::int64_t end = std::min(begin + k.chunk_keys, last);
+      if (k.pack) k.pack(job, begin, end, memory + work.scratch_bytes);
+      write(job, begin, end);
     }
     for (int lane = 0; lane < job.lanes.count; ++lane) {
       for (std::int64_t j = last; j < p_.keys; ++j) {
@@ -265,6 +358,12 @@ class runner {
 };
 
 }  // namespace
+
+std::int64_t thread_bytes(const part& work) noexcept {
+  const std::int64_t one_chunk = work.scratch_bytes + work.packed_bytes;
+  if (work.wave > 0) return one_chunk;
+  return work.run * bytes_of_block(work) + work.partial_bytes + work.packed_bytes;
+}
 
 void run(const problem& p, const route& r, const options& how) { runner(p, r, how)(); }
 

@@ -26,8 +26,8 @@ using f64 = double;
 
 const kernel_table avx2_kernels = {{
 #define ATTEND_KERNEL(operation, queries, keys, accumulator) &avx2::operation<avx2::simd<avx2::accumulator>>::row,
+#define ATTEND_PAIR_KERNEL(...) nullptr,
 #include "kernels/kernels.def"
-#undef ATTEND_KERNEL
 }};
 
 }  // namespace attend::detail

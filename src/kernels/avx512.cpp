@@ -26,8 +26,8 @@ using f64 = double;
 
 const kernel_table avx512_kernels = {{
 #define ATTEND_KERNEL(operation, queries, keys, accumulator) &avx512::operation<avx512::simd<avx512::accumulator>>::row,
+#define ATTEND_PAIR_KERNEL(...) nullptr,
 #include "kernels/kernels.def"
-#undef ATTEND_KERNEL
 }};
 
 }  // namespace attend::detail

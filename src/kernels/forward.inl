@@ -39,12 +39,17 @@ struct forward : forward_block<S> {
   static scratch scratch_of(const block_job& job) { return scratch_of(job.scratch, shape_of(job)); }
   static std::int64_t scratch_bytes(const scratch_shape& shape) { return scratch_of(nullptr, shape).bytes; }
 
+  /// Rows of the sums O^T: products of tiles write 16 columns at a time.
+  static constexpr std::int64_t value_rows(std::int64_t value_width) {
+    if constexpr (requires { typename S::P; }) return (value_width + 15) / 16 * 16;
+    return value_width;
+  }
   static sums sums_of(partial_sums* memory, std::int64_t value_width) {
     T* const base = static_cast<T*>(memory);
-    return {base, base + value_width * lanes, base + (value_width + 1) * lanes};
+    return {base, base + value_rows(value_width) * lanes, base + (value_rows(value_width) + 1) * lanes};
   }
   static std::int64_t partial_bytes(const scratch_shape& shape) {
-    return padded((shape.value_width + 2) * lanes * static_cast<std::int64_t>(sizeof(T)));
+    return padded((value_rows(shape.value_width) + 2) * lanes * static_cast<std::int64_t>(sizeof(T)));
   }
   static std::int64_t total_bytes(const scratch_shape& shape) {
     return partial_bytes(shape) + (carries_rest<T> ? partial_bytes(shape) : 0);
@@ -62,9 +67,14 @@ struct forward : forward_block<S> {
     if (job.compatibility == compatibility_index::additive) load_additive(job, job.width, s.additive);
   }
 
-  /// Reads what a tile's scores are made from: rows of keys and values, relative biases, and bits where some pairs are excluded.
+  /// Reads what a tile's scores are made from: rows of keys and values, and what stands beside them.
   static void read_tile(const block_job& job, const scratch& s, std::int64_t first, int count, tile_kind tile) {
     read_rows<S>(job, s, first, count);
+    read_beside(job, s, first, count, tile);
+  }
+
+  /// Reads relative biases, and bits where some pairs are excluded.
+  static void read_beside(const block_job& job, const scratch& s, std::int64_t first, int count, tile_kind tile) {
     if (job.has_relative && job.lanes.grid.neighborhood) {
       with_number_type<T>(job.relative_stored,
                           [&]<class From>(From*) { relative_neighbors<From>(job, lanes, first, count, s.relative); });
@@ -167,18 +177,23 @@ struct forward : forward_block<S> {
     }
   }
 
+  /// Sums before any key.
+  static void clear(const block_job& job, const sums& result) {
+    const T none = normal::start<S>(job);
+    for (std::int64_t i = 0; i < value_rows(job.value_width) * lanes; ++i) result.out[i] = 0;
+    for (int i = 0; i < lanes; ++i) {
+      result.maximum[i] = none;
+      result.denominator[i] = 0;
+    }
+  }
+
   template <bool marked>
   static void fold_keys(const block_job& job, std::int64_t begin, std::int64_t end, const sums& result) {
     const scratch s = scratch_of(job);
     const lane_bounds bounds = bounds_of(job.lanes);
     alignas(64) T rescale[lanes];
-    const T none = normal::start<S>(job);
-    for (std::int64_t i = 0; i < job.value_width * lanes; ++i) result.out[i] = 0;
-    for (int i = 0; i < lanes; ++i) {
-      result.maximum[i] = none;
-      result.denominator[i] = 0;
-      rescale[i] = 1;
-    }
+    clear(job, result);
+    for (int i = 0; i < lanes; ++i) rescale[i] = 1;
     for (std::int64_t first = begin; first < end; first += tile_keys) {
       const int count = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
       const tile_kind tile = tile_at(job, bounds, first, count);
@@ -260,11 +275,11 @@ struct forward : forward_block<S> {
 #include "kernels/functions.def"
   };
 
-  /// Writes what `make` leaves in the scores of every tile of keys [begin, end), and `skipped` where a tile is skipped.
-  template <class Make>
-  static void write_tiles(const block_job& job, std::int64_t begin, std::int64_t end, bool masked, T skipped,
-                          const Make& make) {
-    const scratch s = scratch_of(job);
+  /// Writes what `make` leaves in the scores of every tile of keys [begin, end), and `skipped` where a tile is skipped; `read` reads a
+  /// tile, `score` makes the scores of a stripe.
+  template <class Read, class Score, class Make>
+  static void write_tiles(const block_job& job, const scratch& s, std::int64_t begin, std::int64_t end, bool masked, T skipped,
+                          const Read& read, const Score& score, const Make& make) {
     const lane_bounds bounds = bounds_of(job.lanes);
     alignas(64) T one[lanes];
     for (int lane = 0; lane < lanes; ++lane) one[lane] = 1;
@@ -274,9 +289,9 @@ struct forward : forward_block<S> {
       if (tile.kind == tile_class::skip) {
         for (int i = 0; i < count * lanes; ++i) s.scores[i] = skipped;
       } else {
-        read_tile(job, s, first, count, tile);
+        read(first, count, tile);
         for_each_stripe(s, first, count, [&](const stripe_keys& keys) {
-          dense::scores_of(job, s, keys);
+          score(keys);
           if (tile.kind == tile_class::partial) dense::exclude(s, keys);
           make(s, keys);
         });
@@ -288,21 +303,35 @@ struct forward : forward_block<S> {
     }
   }
 
-  static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* factor) {
+  template <class Make>
+  static void write(const block_job& job, std::int64_t begin, std::int64_t end, bool masked, T skipped, const Make& make) {
+    const scratch s = scratch_of(job);
+    write_tiles(
+        job, s, begin, end, masked, skipped,
+        [&](std::int64_t first, int count, tile_kind tile) { read_tile(job, s, first, count, tile); },
+        [&](const stripe_keys& keys) { dense::scores_of(job, s, keys); }, make);
+  }
+
+  /// Calls write(make) for what turns scores into final weights.
+  template <class Write>
+  static void with_final_weights(const block_job& job, const double* maximum, const double* factor, const Write& write) {
     alignas(64) T m[lanes], factors[lanes];
     for (int lane = 0; lane < lanes; ++lane) {
       const bool used = lane < job.lanes.count;
       m[lane] = used ? static_cast<T>(maximum[lane]) : T{0};
       factors[lane] = used ? static_cast<T>(factor[lane]) : T{0};
     }
-    write_tiles(job, begin, end, true, T{0}, [&](const scratch& s, const stripe_keys& keys) {
+    write([&](const scratch& s, const stripe_keys& keys) {
       final_stripes[static_cast<int>(job.normalizer)](s, keys, m, factors);
       if (job.dropout.given) dense::template drop<false>(job, s, keys);
     });
   }
+  static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* factor) {
+    with_final_weights(job, maximum, factor, [&](const auto& make) { write(job, begin, end, true, T{0}, make); });
+  }
 
   static void scores(const block_job& job, std::int64_t begin, std::int64_t end, bool masked) {
-    write_tiles(job, begin, end, masked, -infinity<T>, [](const scratch&, const stripe_keys&) {});
+    write(job, begin, end, masked, -infinity<T>, [](const scratch&, const stripe_keys&) {});
   }
 
   static tile_class mask_class(const lane_map& map, std::int64_t mask_step, std::int64_t first, int count) {

@@ -142,6 +142,7 @@ struct block_job {
   double key_scale;      // a power of two that keys are multiplied by: of functions of differences, beside query_scale
   double weight_factor;  // a power of two that weights are multiplied by, and results divided by (normaliser mean)
   void* scratch;         // scratch_bytes(), aligned to 64
+  const void* packed;    // keys and values of the chunk at hand, where the kernel has `pack`
 };
 
 /// Scratch depends on the shape and on what has to be gathered.
@@ -179,13 +180,17 @@ struct kernel {
   void (*scores)(const block_job& job, std::int64_t begin, std::int64_t end, bool masked);
   /// The class of keys [first, first + count), at most a tile, by the boolean mask alone.
   tile_class (*mask_class)(const lane_map& lanes, std::int64_t mask_step, std::int64_t first, int count);
+  /// Null, or brings keys and values of one chunk into the form that `chunk`, `weights` and `scores` read at `job.packed`, which serves all
+  /// blocks of the same sequence and key/value head. `end` is at least that of every block; packed_bytes() are aligned to 64.
+  std::int64_t (*packed_bytes)(const scratch_shape& shape) = nullptr;
+  void (*pack)(const block_job& job, std::int64_t begin, std::int64_t end, void* packed) = nullptr;
 };
 
 /// Number of lines of kernels.def.
 inline constexpr int kernel_lines = 0
 #define ATTEND_KERNEL(...) +1
+#define ATTEND_PAIR_KERNEL(...) +1
 #include "kernels.def"
-#undef ATTEND_KERNEL
     ;
 
 /// The kernels of one instruction set, in the order of kernels.def: null where the set has none of its own and the next worse
@@ -199,6 +204,8 @@ extern const kernel_table scalar_kernels;
 extern const kernel_table neon_kernels;
 extern const kernel_table avx2_kernels;
 extern const kernel_table avx512_kernels;
+extern const kernel_table avx512_bf16_kernels;
+extern const kernel_table amx_bf16_kernels;
 
 /// Rows that the few-queries kernel serves at most.
 inline constexpr int few_queries_rows = 16;

@@ -26,8 +26,8 @@ using f64 = double;
 
 const kernel_table neon_kernels = {{
 #define ATTEND_KERNEL(operation, queries, keys, accumulator) &neon::operation<neon::simd<neon::accumulator>>::row,
+#define ATTEND_PAIR_KERNEL(...) nullptr,
 #include "kernels/kernels.def"
-#undef ATTEND_KERNEL
 }};
 
 }  // namespace attend::detail

@@ -26,8 +26,8 @@ using f64 = double;
 
 const kernel_table scalar_kernels = {{
 #define ATTEND_KERNEL(operation, queries, keys, accumulator) &scalar::operation<scalar::simd<scalar::accumulator>>::row,
+#define ATTEND_PAIR_KERNEL(...) nullptr,
 #include "kernels/kernels.def"
-#undef ATTEND_KERNEL
 }};
 
 }  // namespace attend::detail

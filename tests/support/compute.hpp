@@ -63,6 +63,11 @@ testing::AssertionResult right(const inputs<T>& x, const options& how = {}, bool
   return as_reference(compute<T>(x.q, x.k, x.v, how, weights), x.q, x.k, x.v, how);
 }
 
+#if ATTEND_TEST_PAIRS  // all of them on kernels that multiply pairs of bfloat16
+using element_types = testing::Types<bfloat16>;
+using stored_types = element_types;
+using sized_types = element_types;
+#else
 /// What kernels compute in: for typed tests of what happens to numbers once they were read.
 using element_types = testing::Types<float, double>;
 
@@ -71,5 +76,6 @@ using stored_types = testing::Types<float, double, float16, bfloat16>;
 
 /// One type of each size: for long typed tests of which memory is read.
 using sized_types = testing::Types<float, double, bfloat16>;
+#endif
 
 }  // namespace attend::test

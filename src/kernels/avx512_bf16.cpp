@@ -1,0 +1,21 @@
+// The kernels of avx512_bf16: those of bfloat16 over this instruction set's products; for the rest, the next worse set serves.
+#include "kernels/kernel_table.hpp"
+#include "kernels/mask_intervals.hpp"
+#include "simd/pairs.hpp"
+
+namespace attend::detail {
+namespace avx512 {
+namespace {
+
+#include "kernels/pairs.inl"
+
+}  // namespace
+}  // namespace avx512
+
+const kernel_table avx512_bf16_kernels = {{
+#define ATTEND_KERNEL(...) nullptr,
+#define ATTEND_PAIR_KERNEL(operation, ...) &avx512::operation<avx512::paired_simd<4>, avx512::vector_products<avx512::paired_simd<4>>>::row,
+#include "kernels/kernels.def"
+}};
+
+}  // namespace attend::detail

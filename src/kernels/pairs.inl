@@ -1,0 +1,11 @@
+// Everything that kernels of bfloat16 are made of, in the order of its use.
+#include "kernels/exponential.inl"
+#include "kernels/compatibility.inl"
+#include "kernels/normalizer.inl"
+#include "kernels/tile.inl"
+#include "kernels/score_steps.inl"
+#include "kernels/stripe.inl"
+#include "kernels/forward.inl"
+#include "kernels/pair_products.inl"
+#include "kernels/pair_pack.inl"
+#include "kernels/forward_pairs.inl"

@@ -80,7 +80,8 @@ std::vector<isa> available_isas() {
   const std::string_view wanted = wanted_isa();
   if (wanted.empty()) return sets;
   const auto at = std::find_if(sets.begin(), sets.end(), [&](isa set) { return name_of(set) == wanted; });
-  if (at == sets.end()) throw argument_error("ATTEND_ISA", "an instruction set of this machine (" + list(sets) + ")", std::string(wanted));
+  if (at == sets.end())
+    throw argument_error("ATTEND_ISA", "an instruction set of this machine (" + list(sets) + ")", std::string(wanted));
   sets.erase(at + 1, sets.end());
   return sets;
 }

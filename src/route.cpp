@@ -38,7 +38,8 @@ operation operation_for(const problem& p, std::int64_t queries, operation many_r
 /// What a kernel's scratch has to hold. Rows of halves become numbers of the accumulator tile by tile, but where few_queries reads them
 /// once: values, and the keys of dot products.
 scratch_shape shape_for(const problem& p, operation op, const factors& scales) noexcept {
-  const bool converts = p.type != accumulator_of(p.type), forward = op == operation::forward, pairs = op == operation::forward_pairs;
+  const bool converts = p.type != accumulator_of(p.type), forward = op == operation::forward,
+             pairs = op == operation::forward_pairs;
   const bool dot = p.compatibility == compatibility_kind::dot, reads_keys = p.compatibility != compatibility_kind::none;
   scratch_shape shape{};
   shape.width = p.width;

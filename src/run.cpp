@@ -301,7 +301,8 @@ class runner {
       store_number(to, p_.lse.type, end.lse);
     }
     if (p_.out) k.finish(job, total, factor);
-    const std::int64_t seen = last_key(bounds_of(job.lanes));  // keys behind it, which no row of the block sees, are not even read
+    const std::int64_t seen =
+        last_key(bounds_of(job.lanes));  // keys behind it, which no row of the block sees, are not even read
     if (p_.weights) {
       write_pairs(
           work, at, p_.weights, p_.score_count, seen, 0,

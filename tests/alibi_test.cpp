@@ -72,7 +72,7 @@ TYPED_TEST(alibi_of, far_positions_keeps_distances_exact) {
       const options how{.query_offset = first, .scale = 0.0, .alibi = slopes};
       const auto got = scores_of<TypeParam>(x.q, x.k, x.v, how, score_stage::biased);
       for_each_index(got.shape(), [&](const extents& at) {
-        EXPECT_EQ(double(got(0, at[1], at[2], at[3])), -double(slopes(at[1])) * double(std::abs(first + at[2] - at[3])));
+        EXPECT_EQ(got(0, at[1], at[2], at[3]), TypeParam(-double(slopes(at[1])) * double(std::abs(first + at[2] - at[3]))));
       });
       EXPECT_TRUE(right(x, how, true)) << first;
     }

@@ -35,13 +35,26 @@ computed<T> rounded(const computed<float>& x) {
   return {converted<T>(x.out), copy(x.lse), x.weights.size() > 0 ? converted<T>(x.weights) : tensor<T>(x.weights.shape())};
 }
 
-/// The call in T is that in float32, rounded; by the kernel of few rows where it serves, and by that of many.
+/// Whether a kernel computes the call that multiplies pairs of bfloat16, and so rounds otherwise than float32 does.
+template <class T>
+bool by_pairs(const inputs<T>& x, const options& how) {
+  return make_plan({.type = dtype_of<T>, .q = x.q.shape(), .k = x.k.shape(), .v = x.v.shape()}, how).facts().kernel ==
+         "forward_pairs";
+}
+
+/// The call in T is that in float32, rounded; by the kernel of few rows where it serves, and by that of many. Products of pairs are held to the
+/// reference instead, and did not give float32's bits, where there are enough of them to tell.
 template <class T>
 void expect_rounded(const inputs<T>& x, options how, const inputs<float>& wide, options wide_how, const std::string& what) {
   for (const bool reproducible : {false, true}) {
     how.reproducible = wide_how.reproducible = reproducible;
-    EXPECT_TRUE(same_bits(compute(x, how, true), rounded<T>(compute(wide, wide_how, true))))
-        << what << (reproducible ? ", reproducible" : "");
+    const auto got = compute(x, how, true), in_float = rounded<T>(compute(wide, wide_how, true));
+    if (by_pairs(x, how)) {
+      EXPECT_TRUE(as_reference(got, x.q, x.k, x.v, how)) << what;
+      EXPECT_TRUE(x.q.shape()[2] < 16 || !same_bits(got.out, in_float.out)) << what << ": products of pairs were not used";
+      continue;
+    }
+    EXPECT_TRUE(same_bits(got, in_float)) << what << (reproducible ? ", reproducible" : "");
     for (const score_stage stage : {score_stage::scaled, score_stage::capped, score_stage::biased}) {
       EXPECT_TRUE(same_bits(scores_of<T>(x.q, x.k, x.v, how, stage),
                             converted<T>(scores_of<float>(wide.q, wide.k, wide.v, wide_how, stage))))
@@ -115,6 +128,12 @@ TYPED_TEST(calls_in, nan_and_infinity_are_those_in_float32) {
         const auto wide = widened(x);
         for (const bool reproducible : {false, true}) {
           const options how{.mask = mask, .reproducible = reproducible};
+          if (by_pairs(x, how)) {
+            // Of the lowest number, sums overflow before they are divided.
+            const bool overflows = poison == limits::lowest() && !excluded;
+            EXPECT_TRUE(overflows || right(x, how)) << poison << ", " << n.to_string();
+            continue;
+          }
           const auto got = compute(x, how), want = rounded<TypeParam>(compute(wide, how));
           for (std::int64_t i = 0; i < got.out.size(); ++i) {
             const float a = got.out.data()[i], b = want.out.data()[i];
@@ -134,7 +153,11 @@ TYPED_TEST(calls_in, packed_sequences_are_those_in_float32) {
   wide.q = converted<float>(x.q), wide.k = converted<float>(x.k), wide.v = converted<float>(x.v);
   for (const bool reproducible : {false, true}) {
     const options how{.causal = true, .alibi = true, .reproducible = reproducible};
-    EXPECT_TRUE(same_bits(compute(x, how), rounded<TypeParam>(compute(wide, how)))) << reproducible;
+    EXPECT_TRUE(right(x, how)) << reproducible;
+    const bool pairs = dtype_of<TypeParam> == dtype::bf16 && available_isas().back() >= isa::avx512_bf16;
+    if (!pairs) {
+      EXPECT_TRUE(same_bits(compute(x, how), rounded<TypeParam>(compute(wide, how)))) << reproducible;
+    }
   }
 }
 
@@ -184,13 +207,16 @@ TYPED_TEST(calls_in, plans_say_what_runs_and_keep_scratch_apart_from_lengths) {
     return make_plan({.type = dtype_of<TypeParam>, .q = {1, L, 64}, .k = {1, S, 64}, .v = {1, S, 64}}).facts();
   };
   EXPECT_EQ(facts_of(1, 100).kernel, "few_queries");
-  EXPECT_EQ(facts_of(100, 100).kernel, "forward");
+  const bool pairs = facts_of(100, 100).kernel == "forward_pairs";
+  EXPECT_TRUE(pairs || facts_of(100, 100).kernel == "forward");
   EXPECT_EQ(facts_of(100, 100).type, dtype_of<TypeParam>);
   const isa set = make_plan({.type = dtype::f32, .q = {4, 4}, .k = {4, 4}, .v = {4, 4}}).facts().set;
   for (const std::int64_t L : {1, 1000}) {
-    EXPECT_EQ(facts_of(L, 1000).set, set) << "halves are served by the set that serves float32";
+    if (L == 1 || !pairs) {
+      EXPECT_EQ(facts_of(L, 1000).set, set) << "halves are served by the set that serves float32";
+    }
     EXPECT_EQ(facts_of(L, 10'000).scratch_bytes_per_thread, facts_of(L, 100'000).scratch_bytes_per_thread);
-    EXPECT_LT(facts_of(L, 100'000).scratch_bytes_per_thread, 1 << 20);
+    EXPECT_LT(facts_of(L, 100'000).scratch_bytes_per_thread, pairs ? 2 << 20 : 1 << 20);
   }
 }
 

@@ -175,7 +175,7 @@ TYPED_TEST(nan_contract, an_infinite_value_with_weight_is_infinite_in_its_column
 TYPED_TEST(nan_contract, a_score_of_minus_infinity_excludes_whatever_made_it) {
   for (const sizes& n : problems) {
     auto x = make_inputs<TypeParam>(n);
-    for (TypeParam& value : x.q) value = std::abs(value) + TypeParam(0.5);
+    for (TypeParam& value : x.q) value = TypeParam(std::abs(double(value)) + 0.5);
     auto y = poisoned(x, TypeParam(0), [](auto, auto) { return false; });
     tensor<bool> mask({n.S}, true);
     for (std::int64_t j = 0; j < n.S; j += 4) {
@@ -198,7 +198,7 @@ TYPED_TEST(nan_contract, the_lowest_finite_bias_is_a_number) {
     const auto all = compute(x, {.bias = bias});
     for (const auto value : all.out) EXPECT_TRUE(std::isfinite(value)) << n.to_string();
     for (const auto value : all.lse) EXPECT_LE(value, std::numeric_limits<TypeParam>::lowest() / 2) << n.to_string();
-    bias(n.S - 1) = 0;
+    bias(n.S - 1) = TypeParam(0);
     const auto one = compute(x, {.bias = bias});
     for (std::int64_t i = 0; i < n.L; ++i) EXPECT_EQ(one.out(0, 0, i, 0), x.v(0, 0, n.S - 1, 0)) << n.to_string();
   }
@@ -224,9 +224,9 @@ TYPED_TEST(range, very_large_scores_leave_the_largest_its_weight) {
 TYPED_TEST(range, rows_of_very_low_scores_are_shifted_not_lost) {
   for (const std::int64_t L : {1, 70}) {
     auto x = make_inputs<TypeParam>({.L = L, .S = 260, .E = 128, .Ev = 3});
-    for (TypeParam& value : x.q) value = 448;
+    for (TypeParam& value : x.q) value = TypeParam(448);
     for (std::int64_t j = 0; j < 260; ++j)
-      for (std::int64_t d = 0; d < 128; ++d) x.k(0, 0, j, d) = static_cast<TypeParam>(-1880 - 8 * ((j * 7) % 260));
+      for (std::int64_t d = 0; d < 128; ++d) x.k(0, 0, j, d) = TypeParam(double(-1880 - 8 * ((j * 7) % 260)));
     const auto y = compute(x);
     for (std::int64_t i = 0; i < L; ++i) EXPECT_EQ(y.out(0, 0, i, 2), x.v(0, 0, 0, 2));
     EXPECT_TRUE(as_reference(y, x.q, x.k, x.v));
@@ -237,7 +237,7 @@ TYPED_TEST(range, near_ties_at_scores_of_ten_thousand_keep_their_digits) {
   for (const int direction : {1, -1, 0}) {
     for (const std::int64_t L : {1, 65}) {
       auto x = make_inputs<TypeParam>({.L = L, .S = 1000, .E = 1, .Ev = 4});
-      for (TypeParam& value : x.q) value = 1;
+      for (TypeParam& value : x.q) value = TypeParam(1);
       for (std::int64_t j = 0; j < 1000; ++j) {
         const std::int64_t step = direction == 0 ? (j * 617) % 1000 : direction * j;
         x.k(0, 0, j, 0) = static_cast<TypeParam>(10'000 + static_cast<double>(step) / 16);

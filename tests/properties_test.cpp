@@ -99,7 +99,7 @@ TYPED_TEST(properties, a_scaled_query_is_a_scale) {
   for (const sizes& n : problems) {
     const auto x = make_inputs<TypeParam>(n);
     tensor<TypeParam> q = copy(x.q);
-    for (TypeParam& value : q) value *= 4;  // exact
+    for (TypeParam& value : q) value = TypeParam(4 * double(value));  // exact
     EXPECT_TRUE(close(compute<TypeParam>(q, x.k, x.v, {.scale = 0.125}).out, compute(x, {.scale = 0.5}).out, 2, largest(x.v)));
   }
 }
@@ -129,7 +129,8 @@ TYPED_TEST(properties, values_may_be_their_own_one_hot_weights) {
   for (const sizes& n :
        {sizes{.H = 1, .L = 3, .S = 40, .E = 8, .Ev = 40}, sizes{.H = 1, .L = 70, .S = 100, .E = 8, .Ev = 100}}) {
     auto x = make_inputs<TypeParam>(n);
-    for_each_index(x.v.shape(), [&](const extents& at) { x.v(at[0], at[1], at[2], at[3]) = at[2] == at[3]; });
+    for_each_index(x.v.shape(),
+                   [&](const extents& at) { x.v(at[0], at[1], at[2], at[3]) = TypeParam(at[2] == at[3] ? 1 : 0); });
     const auto y = compute(x, {}, true);
     EXPECT_TRUE(close(y.out, y.weights, 1, 1)) << "the output of the identity is the weights";
   }

@@ -40,7 +40,7 @@ TYPED_TEST(bits_of_scores, are_those_of_a_plan) {
     for (const auto& [name, how] : arrays.calls()) {
       const plan p = make_plan({.type = dtype_of<TypeParam>, .q = x.q.shape(), .k = x.k.shape(), .v = x.v.shape()}, how);
       const auto want = compute(x, how, true);
-      computed<TypeParam> y{tensor<TypeParam>(want.out.shape()), tensor<TypeParam>(want.lse.shape()),
+      computed<TypeParam> y{tensor<TypeParam>(want.out.shape()), tensor<accumulator<TypeParam>>(want.lse.shape()),
                             tensor<TypeParam>(want.weights.shape())};
       p.run(x.q, x.k, x.v, outputs{.out = y.out, .lse = y.lse, .weights = y.weights});
       EXPECT_TRUE(same_bits(y, want)) << name << ", " << n.to_string();
@@ -97,7 +97,7 @@ TYPED_TEST(bits_of_scores, are_those_of_every_form_of_a_mask) {
     tensor<TypeParam> bias({n.L, n.S}, static_cast<TypeParam>(-infinity));
     for (std::int64_t i = 0; i < n.L; ++i)
       for (std::int64_t j = std::max<std::int64_t>(0, i + first - 20); j <= std::min(i + first, n.S - 1); ++j)
-        mask(i, j) = true, bias(i, j) = 0;
+        mask(i, j) = true, bias(i, j) = TypeParam(0);
     for (const bool reproducible : {false, true}) {
       for (const options& base :
            {options{.softcap = 2.0}, options{.alibi = true}, options{.sinks = arrays.sinks},

@@ -124,7 +124,8 @@ TYPED_TEST(guarded_scores, of_packed_sequences_touch_nothing_outside) {
             near.query_segments = ids_q.view(), near.key_segments = ids_k.view();
           }
           const auto want = compute(x, plain);
-          const guarded<TypeParam> out(want.out.shape(), where), lse(want.lse.shape(), where);
+          const guarded<TypeParam> out(want.out.shape(), where);
+          const guarded<accumulator<TypeParam>> lse(want.lse.shape(), where);
           attention_varlen(q.view(), k.view(), v.view(), at_q.view(), at_k.view(),
                            outputs{.out = out.view(), .lse = lse.view()}, near);
           EXPECT_TRUE(same_bits(out.values(), want.out)) << n.to_string();

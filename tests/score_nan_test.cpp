@@ -88,7 +88,7 @@ TYPED_TEST(nan_of_scores, allowed_nan_and_infinity_are_the_references) {
       in_query.q(1, 0, n.L / 2, n.E - 1) = poison;
       score_arrays<TypeParam> arrays(n), in_bias(n);
       // An infinite value with a weight that float32 rounds to 0 is NaN: no slope takes any key as far as that.
-      for (TypeParam& slope : arrays.slopes) slope *= TypeParam(0.05);
+      for (TypeParam& slope : arrays.slopes) slope = TypeParam(0.05 * double(slope));
       in_bias.bias(n.B - 1, 0, n.L - 1, n.S / 3) = poison;
       const auto expect_right = [&](const inputs<TypeParam>& y, options how, const std::string& what) {
         const expectation expected(y.q, y.k, y.v, how, true);

@@ -136,7 +136,7 @@ TYPED_TEST(segments, have_the_bits_of_the_same_mask_in_other_forms) {
       for_each_index(mask.shape(), [&](const extents& at) {
         const std::int64_t own = id(arrays.query_ids, arrays.query_documents, at[0], at[2]);
         if (own < 0 || own != id(arrays.key_ids, arrays.key_documents, at[0], at[3])) return;
-        mask(at[0], 0, at[2], at[3]) = true, bias(at[0], 0, at[2], at[3]) = 0;
+        mask(at[0], 0, at[2], at[3]) = true, bias(at[0], 0, at[2], at[3]) = TypeParam(0);
       });
       for (const bool reproducible : {false, true}) {
         options how{

@@ -158,7 +158,8 @@ TYPED_TEST(varlen, strides_of_every_array_change_no_bit) {
     };
     auto q = spread(x.q), k = spread(x.k), v = spread(x.v);
     strided<std::int64_t> at_q(x.at_q, {step}), at_k(x.at_k, {-3 * step}), ids_q(of_q, {2 * step}), ids_k(of_k, {step});
-    strided<TypeParam> out(want.out.shape(), {step * 4 * 3, step * 3, -step}), lse(want.lse.shape(), {step, 2 * x.queries()});
+    strided<TypeParam> out(want.out.shape(), {step * 4 * 3, step * 3, -step});
+    strided<accumulator<TypeParam>> lse(want.lse.shape(), {step, 2 * x.queries()});
     options how = plain;
     how.query_segments = ids_q.view(), how.key_segments = ids_k.view();
     attention_varlen(q.view(), k.view(), v.view(), at_q.view(), at_k.view(), {.out = out.view(), .lse = lse.view()}, how);
@@ -178,7 +179,7 @@ TYPED_TEST(varlen, results_may_be_wanted_alone_and_owned) {
   EXPECT_EQ(output_shape_varlen(x.q, x.k, x.v, x.at_q, x.at_k), want.out.shape());
   const tensor<TypeParam> owned = attention_varlen(x.q, x.k, x.v, x.at_q, x.at_k, {.causal = true});
   EXPECT_TRUE(same_bits(owned, want.out));
-  tensor<TypeParam> lse(want.lse.shape());
+  tensor<accumulator<TypeParam>> lse(want.lse.shape());
   attention_varlen(x.q, x.k, x.v, x.at_q, x.at_k, outputs{.lse = lse}, {.causal = true});
   EXPECT_TRUE(same_bits(lse, want.lse));
 }

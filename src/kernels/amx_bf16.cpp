@@ -15,7 +15,8 @@ namespace {
 
 const kernel_table amx_bf16_kernels = {{
 #define ATTEND_KERNEL(...) nullptr,
-#define ATTEND_PAIR_KERNEL(operation, ...) &avx512::operation<avx512::paired_simd<2>, avx512::tile_products<avx512::paired_simd<2>, avx512::amx_tiles>>::row,
+#define ATTEND_PAIR_KERNEL(operation, ...) \
+  &avx512::operation<avx512::paired_simd<2>, avx512::tile_products<avx512::paired_simd<2>, avx512::amx_tiles>>::row,
 #include "kernels/kernels.def"
 }};
 

@@ -76,8 +76,7 @@ struct forward_pairs : forward<S> {
           x[i] = S::load_row(row, used ? static_cast<int>(columns) : 0);
         }
         S::transpose_pairs(x);
-        for (int i = 0; i < width; ++i)
-          S::store_pairs(s.queries + (first / 2 + i) * lanes + lane, S::scaled(x[i], factor));
+        for (int i = 0; i < width; ++i) S::store_pairs(s.queries + (first / 2 + i) * lanes + lane, S::scaled(x[i], factor));
       }
     }
   }
@@ -87,14 +86,15 @@ struct forward_pairs : forward<S> {
                           const stripe_keys& keys, std::int64_t tile_of_chunk, bool adjusts) {
     const int groups = (keys.count + group_keys - 1) / group_keys;
     T* const scores = stripe_of::scores_at(s.of_numbers, keys);
-    products.scores(from.keys + (tile_of_chunk + keys.begin) / 16, groups, s.queries + keys.lane,
-                    packed::row_blocks(job.width), scores);
+    products.scores(from.keys + (tile_of_chunk + keys.begin) / 16, groups, s.queries + keys.lane, packed::row_blocks(job.width),
+                    scores);
     for (int r = keys.count; r < groups * group_keys; ++r) {
       for (int i = 0; i < stripe_lanes; i += width) S::store(scores + r * lanes + i, S::set(-infinity<T>));
     }
     if (!adjusts) return;
     const V factor = S::set(scale_of(job).scores);
-    stripe_of::for_each_score(s.of_numbers, keys, [&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
+    stripe_of::for_each_score(s.of_numbers, keys,
+                              [&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
     stripe_of::adjust(job, s.of_numbers, keys);
   }
 
@@ -145,7 +145,8 @@ struct forward_pairs : forward<S> {
     }
     std::uint32_t* to = s.weights;
     const int end = (keys.count + group_keys - 1) / group_keys * group_keys;
-    for (int r = 0; r < end; r += base::share_keys, scores += base::share_keys * lanes, to += base::share_keys / 2 * stripe_lanes) {
+    for (int r = 0; r < end;
+         r += base::share_keys, scores += base::share_keys * lanes, to += base::share_keys / 2 * stripe_lanes) {
       for (int i = 0; i < Products::vectors; ++i) {
         V sum = S::set(0), kept[4];
         for (int n = 0; n < base::share_keys; n += 2) {
@@ -283,14 +284,13 @@ struct forward_pairs : forward<S> {
         [&](const stripe_keys& keys) { make_scores(job, s, from, products, keys, keys.first - begin, true); }, make);
   }
   static void weights(const block_job& job, std::int64_t begin, std::int64_t end, const double* maximum, const double* factor) {
-    base::with_final_weights(job, maximum, factor,
-                             [&](const auto& make) { write(job, begin, end, true, T{0}, make); });
+    base::with_final_weights(job, maximum, factor, [&](const auto& make) { write(job, begin, end, true, T{0}, make); });
   }
   static void scores(const block_job& job, std::int64_t begin, std::int64_t end, bool masked) {
     write(job, begin, end, masked, -infinity<T>, [](const numbers&, const stripe_keys&) {});
   }
 
-  static constexpr kernel row{lanes,         tile_keys,  chunk_keys,   scratch_bytes, base::partial_bytes, base::total_bytes,
-                              load,          chunk,      base::fold,   base::totals,  base::finish,        weights,
-                              scores,        base::mask_class,         packed_bytes,  pack};
+  static constexpr kernel row{
+      lanes,        tile_keys,    chunk_keys, scratch_bytes, base::partial_bytes, base::total_bytes, load, chunk, base::fold,
+      base::totals, base::finish, weights,    scores,        base::mask_class,    packed_bytes,      pack};
 };

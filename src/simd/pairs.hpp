@@ -26,8 +26,8 @@ struct paired_simd : simd<float> {
   /// Both rounded to nearest, ties to even; NaN stays.
   ATTEND_INLINE P pair_of(V first, V second) {
 #ifdef __AVX512BF16__
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20,
-                                           4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5,
+                                           20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 #else
     const auto wide = [](V x) { return _mm512_cvtepu16_epi32(narrowed(bf16(), x)); };

@@ -1,5 +1,6 @@
 #include "job.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace attend::detail {
@@ -92,6 +93,30 @@ void fill_steps(const problem& p, const block_place& at, int count, block_job& j
     adding += adds;
   }
   job.excludes_late = adding > 1 || (adding == 1 && !job.steps[count - 1].adds);
+}
+
+memory_ahead beginning_of(const problem& p, const block_place& at, const block_place& next) noexcept {
+  constexpr std::int64_t most_lines = 1024;  // per run: what a second-level cache spares
+  memory_ahead ahead;
+  const auto add = [&](const operand& x, const void* first, std::int64_t rows, std::int64_t columns) {
+    if (!x || x.row != columns || x.column != 1) return;
+    const std::int64_t lines = rows * columns * size_of(x.type) / memory_ahead::line;
+    if (lines > 0) ahead.runs[ahead.count++] = {static_cast<const char*>(first), std::min(lines, most_lines)};
+  };
+  const bool other_head = at.sequence != next.sequence || at.kv_head != next.kv_head;
+  if (p.group == 1) {
+    add(p.q, query_row(p, p.q, next.sequence, next.kv_head, next.first_row), next.rows, p.width);
+  }
+  if (other_head) {
+    const std::int64_t keys = key_length(p, next.sequence);
+    const void* const first = key_row(p, p.k, next.sequence, next.kv_head, 0);
+    if (keys > 0) ahead.keys = static_cast<const char*>(first);
+    add(p.k, first, keys, p.width);
+    add(p.v, key_row(p, p.v, next.sequence, next.kv_head, 0), keys, p.value_width);
+  }
+  if (p.group == 1 && p.out)
+    add(p.out, query_row(p, p.out, next.sequence, next.kv_head, next.first_row), next.rows, p.value_width);
+  return ahead;
 }
 
 block_job make_job(const problem& p, const factors& scales, const mask_tables& tables, const block_place& at,

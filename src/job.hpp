@@ -12,6 +12,10 @@ namespace attend::detail {
 block_job make_job(const problem& p, const factors& scales, const mask_tables& tables, const block_place& at,
                    const scratch_shape& shape, void* scratch);
 
+/// What a block at `next` begins with that one at `at` does not read: rows of queries and results, and of keys and values of another head,
+/// where they lie next to each other.
+memory_ahead beginning_of(const problem& p, const block_place& at, const block_place& next) noexcept;
+
 /// The first `count` score functions as steps of a block.
 void fill_steps(const problem& p, const block_place& at, int count, block_job& job);
 

@@ -107,7 +107,7 @@ void route::add(const problem& p, operation op, bool split, part& made) {
   made.partial_bytes = k.partial_bytes(made.shape);
   made.total_bytes = k.total_bytes(made.shape);
   made.packed_bytes = k.pack ? k.packed_bytes(made.shape) : 0;
-  made.run = k.pack && !p.weights && !p.scores ? most_in_run : 1;  // these take the scratch that other blocks are in
+  made.run = k.pack && (p.weights || p.scores) ? 1 : most_in_run;  // these take the scratch that other blocks are in
   if (!split) return;
   const std::int64_t fit = wave_bytes / (made.blocks * made.partial_bytes), needed = ceil_divide(enough_items, made.blocks);
   made.wave = std::min(made.chunks, std::max(fit, needed));

@@ -28,7 +28,7 @@ struct part {
   const std::int64_t* starts = nullptr;
 };
 
-/// `part::run` of kernels that pack: what packing costs is then an eighth, and totals stay in the second-level cache.
+/// `part::run`: what packing costs is then an eighth, and totals stay in the second-level cache.
 inline constexpr std::int64_t most_in_run = 8;
 
 class route {

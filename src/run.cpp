@@ -36,7 +36,7 @@ struct block_state {
   block_job job;
   lane_bounds bounds;
   char* total;
-  bool any;
+  int folded;  // chunks
 };
 constexpr std::int64_t state_bytes = (sizeof(block_state) + 63) / 64 * 64;
 
@@ -59,7 +59,14 @@ class runner {
         const std::int64_t each = blocks_each(work, work.blocks);
         for_each((work.blocks + each - 1) / each, [&](std::int64_t item) {
           for_each_head(work, item * each, std::min(item * each + each, work.blocks),
-                        [&](std::int64_t first, std::int64_t count) { whole_blocks(work, first, count); });
+                        [&](std::int64_t first, std::int64_t count) {
+                          if (work.choice.entry->pack) {
+                            whole_blocks(work, first, count, -1);
+                            return;
+                          }
+                          for (std::int64_t b = first; b < first + count; ++b)
+                            whole_blocks(work, b, 1, b + 1 < std::min(item * each + each, work.blocks) ? b + 1 : -1);
+                        });
         });
       } else {
         split_keys(work);
@@ -97,7 +104,7 @@ class runner {
   /// How many blocks one of `items` work items computes one after another: as many as leave each thread several. Bits do not depend
   /// on it.
   std::int64_t blocks_each(const part& work, std::int64_t items) const {
-    constexpr std::int64_t items_per_thread = 4;
+    const std::int64_t items_per_thread = work.choice.entry->pack ? 4 : 32;
     return std::clamp<std::int64_t>(items / (items_per_thread * threads_asked()), 1, work.run);
   }
 
@@ -145,7 +152,8 @@ class runner {
   }
 
   /// Blocks of one head: chunk by chunk, so that what is packed of a chunk serves all of them.
-  void whole_blocks(const part& work, std::int64_t first_block, std::int64_t count) {
+  /// `next`: the block that follows on this thread, or -1.
+  void whole_blocks(const part& work, std::int64_t first_block, std::int64_t count, std::int64_t next_block) {
     const kernel& k = *work.choice.entry;
     const std::int64_t block_bytes = bytes_of_block(work);
     char* const memory = thread_scratch(count * block_bytes + work.partial_bytes + work.packed_bytes);
@@ -158,8 +166,9 @@ class runner {
     for (std::int64_t n = 0; n < count; ++n) {
       char* const own = memory + n * block_bytes;
       const block_place at = place_of(p_, work, first_block + n);
-      block_state& block = *new (own) block_state{at, job_of(at, work.shape, own + state_bytes), {}, nullptr, false};
+      block_state& block = *new (own) block_state{at, job_of(at, work.shape, own + state_bytes), {}, nullptr, 0};
       block.job.packed = packed;
+      if (next_block >= 0) block.job.ahead = beginning_of(p_, at, place_of(p_, work, next_block));
       block.bounds = bounds_of(block.job.lanes);
       block.total = own + state_bytes + work.scratch_bytes;
       k.load(block.job);
@@ -177,17 +186,15 @@ class runner {
         const auto [begin, end] = chunk_keys(k, block.bounds, c);
         if (begin == end) continue;
         if (stopped()) return;
-        k.chunk(block.job, begin, end, block.any ? next : block.total);
-        if (block.any)
-          k.fold(block.job, block.total, next);
-        else
-          start_total(work, block.total);
-        block.any = true;
+        k.chunk(block.job, begin, end, block.folded > 0 ? next : block.total);
+        if (block.folded == 1) start_total(work, block.total);  // most blocks have one chunk
+        if (block.folded > 0) k.fold(block.job, block.total, next);
+        ++block.folded;
       }
     }
     for (std::int64_t n = 0; n < count; ++n) {
       block_state& block = state(n);
-      if (!block.any) k.chunk(block.job, 0, 0, block.total);
+      if (block.folded == 0) k.chunk(block.job, 0, 0, block.total);
       finish(work, block.job, block.at, block.total);
     }
   }
@@ -284,6 +291,7 @@ class runner {
     }
     const double kept = p_.dropout_p > 0 && p_.dropout_p < 1 ? 1 / (1 - p_.dropout_p) : 1;
     const double divided = divides(p_.normalizer) ? (denominator == 0 ? 0 : shrink / of_weights / denominator) : 1;
+    if (!p_.lse) return {divided * kept, 0};
     return {divided * kept, denominator == 0 ? -infinity : maximum + std::log(denominator)};
   }
 
@@ -363,7 +371,7 @@ class runner {
 std::int64_t thread_bytes(const part& work) noexcept {
   const std::int64_t one_chunk = work.scratch_bytes + work.packed_bytes;
   if (work.wave > 0) return one_chunk;
-  return work.run * bytes_of_block(work) + work.partial_bytes + work.packed_bytes;
+  return (work.choice.entry->pack ? work.run : 1) * bytes_of_block(work) + work.partial_bytes + work.packed_bytes;
 }
 
 void run(const problem& p, const route& r, const options& how) { runner(p, r, how)(); }

@@ -196,7 +196,11 @@ struct few_queries : few_rows<S> {
                         const T* from, T factor) {
     with_input_type<T>(job.stored, [&]<class To>(To*) {
       To* const to = static_cast<To*>(row) + first * step;
-      for (std::int64_t c = 0; c < count; ++c) write(to + c * step, static_cast<To>(from[c] * factor + T{0}));
+      std::int64_t c = 0;
+      if (step == 1) {
+        for (; c + width <= count; c += width) S::store(to + c, S::load(from + c) * S::set(factor) + S::set(0));
+      }
+      for (; c < count; ++c) write(to + c * step, static_cast<To>(from[c] * factor + T{0}));
     });
   }
 

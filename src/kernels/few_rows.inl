@@ -75,11 +75,17 @@ struct few_rows {
     for (int r = 0; r < job.lanes.count; ++r, to += columns) {
       with_input_type<T>(job.stored, [&]<class From>(From*) {
         const From* const row = static_cast<const From*>(job.lanes.q[r]);
-        for (std::int64_t d = 0; d < job.width; ++d) to[d] = static_cast<T>(read(row + d * job.q_column));
+        std::int64_t d = 0;
+        if constexpr (loads_vectors<From, T>) {
+          if (job.q_column == 1) {
+            for (; d + width <= job.width; d += width) S::store(to + d, S::load(row + d));
+          }
+        }
+        for (; d < job.width; ++d) to[d] = static_cast<T>(read(row + d * job.q_column));
       });
       if (unit) unit_row<S>(to, job.width);
-      for (std::int64_t d = 0; d < job.width; ++d) to[d] *= factor;
       for (std::int64_t d = job.width; d < columns; ++d) to[d] = 0;
+      for (std::int64_t d = 0; d < columns; d += width) S::store(to + d, S::load(to + d) * S::set(factor));
     }
     if (job.compatibility == compatibility_index::additive) load_additive(job, columns, s.additive);
   }
@@ -205,7 +211,9 @@ struct few_rows {
     const int following = left < more ? static_cast<int>(left) : more;
     const void* unused[more];
     key_rows(job.keys, first + count, following, s.v_rows + count, unused);
-    for (int i = following; i < more; ++i) s.v_rows[count + i] = s.v_rows[count - 1];
+    const std::int64_t step = job.keys.k_step * job.keys.element_bytes;
+    for (int i = following; i < more; ++i)
+      s.v_rows[count + i] = job.ahead.keys ? job.ahead.keys + (i - following) * step : s.v_rows[count - 1];
   }
 
   /// x = visit(x, key's number in the tile) for every vector of a row's scores.

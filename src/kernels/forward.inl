@@ -27,6 +27,7 @@ struct forward : forward_block<S> {
     s.bits = a.take<typename S::Word>(tile_keys / keys_per_word * lanes);
     s.k_rows = a.take<const void*>(tile_keys);
     s.v_rows = a.take<const void*>(tile_keys);
+    s.ahead = a.take<typename block::ahead_cursor>(1);
     s.additive = a.take<T>(shape.additive ? shape.width : 0);
     s.bias = a.take<T>(shape.biases * tile_keys * lanes);
     s.relative = a.take<T>(shape.has_relative ? tile_keys * lanes : 0);
@@ -56,8 +57,9 @@ struct forward : forward_block<S> {
   }
 
   static void load(const block_job& job) {
-    if (job.compatibility == compatibility_index::none) return;
     const scratch s = scratch_of(job);
+    *s.ahead = {};
+    if (job.compatibility == compatibility_index::none) return;
     const bool unit = job.compatibility == compatibility_index::cosine;
     const T factor = static_cast<T>(job.query_scale);
     with_input_type<T>(job.stored, [&]<class From>(From*) {
@@ -106,14 +108,20 @@ struct forward : forward_block<S> {
     return classify_tile(job.lanes, bounds, first, first + count, job.has_mask, tile_keys);
   }
 
-  /// The stripes of a whole tile: every key.
-  template <class Visit>
-  static void for_each_stripe(const scratch& s, std::int64_t first, int count, const Visit& visit) {
+  /// Every key of a tile, from lane 0 on.
+  static stripe_keys every_key(const scratch& s, std::int64_t first, int count) {
     stripe_keys keys{0, count, s.k_rows, s.v_rows, nullptr, first};
     for (int n = 0; n < block::share_groups; ++n) {
       const int end = (n + 1) * block::share_keys;
       keys.group_end[n] = end < count ? end : count;
     }
+    return keys;
+  }
+
+  /// The stripes of a whole tile.
+  template <class Visit>
+  static void for_each_stripe(const scratch& s, std::int64_t first, int count, const Visit& visit) {
+    stripe_keys keys = every_key(s, first, count);
     for (; keys.lane < lanes; keys.lane += S::micro_vectors * width) visit(keys);
   }
 
@@ -187,6 +195,19 @@ struct forward : forward_block<S> {
     }
   }
 
+  /// A whole tile of a block some of whose vectors hold no lane: by stripes of one vector, for the others alone.
+  template <bool marked>
+  static void fold_thin_tile(const block_job& job, const scratch& s, std::int64_t first, int count, const sums& result,
+                             T* rescale) {
+    read_biases(job, s, first, count);
+    unsigned char numbers[tile_keys];
+    for (int key = 0; key < count; ++key) numbers[key] = static_cast<unsigned char>(key);
+    stripe_keys keys = every_key(s, first, count);
+    keys.numbers = numbers;
+    for (; keys.lane < job.lanes.count; keys.lane += width)
+      sparse::template fold_keys<marked, false>(job, s, keys, result, rescale);
+  }
+
   template <bool marked>
   static void fold_keys(const block_job& job, std::int64_t begin, std::int64_t end, const sums& result) {
     const scratch s = scratch_of(job);
@@ -201,6 +222,8 @@ struct forward : forward_block<S> {
       read_tile(job, s, first, count, tile);
       if (tile.kind == tile_class::partial) {
         fold_masked_tile<marked>(job, s, first, count, result, rescale);
+      } else if (job.lanes.count <= lanes - width) {
+        fold_thin_tile<marked>(job, s, first, count, result, rescale);
       } else {
         for_each_stripe(s, first, count, [&](const stripe_keys& keys) {
           dense::template fold_keys<marked, false>(job, s, keys, result, rescale);

@@ -109,6 +109,21 @@ struct dropout_rule {
   std::uint32_t batch;
 };
 
+/// Memory that the thread's next block begins with. A kernel may ask for it among its products, line by line: a block of a short sequence
+/// takes less time than its inputs take to arrive, and hardware does not see where the next one lies.
+struct memory_ahead {
+  static constexpr int most = 4;
+  static constexpr std::int64_t line = 64;
+  struct run {
+    const char* at;
+    std::int64_t lines;
+  };
+  int count = 0;
+  run runs[most];
+  const char* keys =
+      nullptr;  // its first row of keys, where it is another than this block's; the others follow as in this block
+};
+
 /// One (sequence, key/value head, block of lanes), for any number of key chunks.
 struct block_job {
   element stored;  // q, k, v, out and pairs
@@ -142,7 +157,8 @@ struct block_job {
   double key_scale;      // a power of two that keys are multiplied by: of functions of differences, beside query_scale
   double weight_factor;  // a power of two that weights are multiplied by, and results divided by (normaliser mean)
   void* scratch;         // scratch_bytes(), aligned to 64
-  const void* packed;    // keys and values of the chunk at hand, where the kernel has `pack`
+  memory_ahead ahead;
+  const void* packed;  // keys and values of the chunk at hand, where the kernel has `pack`
 };
 
 /// Scratch depends on the shape and on what has to be gathered.

@@ -18,10 +18,17 @@ struct forward_block {
   static constexpr int sum_keys = 32, sum_groups = tile_keys / sum_keys;
   static constexpr int share_keys = 8, share_groups = tile_keys / share_keys;
 
+  /// Where in a job's `ahead` its kernel is.
+  struct ahead_cursor {
+    int run;
+    std::int64_t line;
+  };
+
   struct scratch {
     T *queries, *scores, *additive, *bias, *relative, *relative_rows, *packed_k, *packed_v;
     typename S::Word* bits;
     const void **k_rows, **v_rows;
+    ahead_cursor* ahead;
     std::int64_t bytes;
   };
 
@@ -340,6 +347,19 @@ struct stripe : forward_block<S> {
     int count, lanes;
   };
 
+  /// What a step among the products asks for: nothing, lines of this block's rows, or of the next block.
+  enum class asks_for { nothing, rows, block };
+
+  /// At most `most` lines of the next block, an even number of which all but the last lie in it.
+  static memory_ahead::run next_lines(const block_job& job, typename block::ahead_cursor& at, std::int64_t most) {
+    const memory_ahead::run& run = job.ahead.runs[at.run];
+    const std::int64_t left = run.lines - at.line, some = left < most ? left : most;
+    const memory_ahead::run lines{run.at + at.line * memory_ahead::line, some};
+    at.line += some;
+    if (at.line == run.lines) ++at.run, at.line = 0;
+    return lines;
+  }
+
   /// The lines for part `part` of `parts`.
   static lines_ahead lines_of(const block_job& job, const stripe_keys& keys, std::int64_t part, std::int64_t parts) {
     constexpr int line = 64;
@@ -366,9 +386,10 @@ struct stripe : forward_block<S> {
   }
 
   /// out[c][lane] = out[c][lane] * rescale[lane] + sum over keys of v_rows[key][c] * weights[key][lane], for `Columns` columns.
-  template <int Columns, bool marked, bool asks = false>
+  template <int Columns, bool marked, asks_for asks = asks_for::nothing>
   [[gnu::always_inline]] static inline void value_columns(const stripe_keys& keys, const T* weights, std::int64_t column,
-                                                          const T* rescale, T* out, const lines_ahead* ahead = nullptr) {
+                                                          const T* rescale, T* out, const lines_ahead* ahead = nullptr,
+                                                          const memory_ahead::run* block = nullptr) {
     alignas(64) T total[Columns][Vectors * width];
     for (int group = 0, r = 0; group < block::sum_groups; ++group) {
       const int end = keys.group_end[(group + 1) * (block::share_groups / block::sum_groups) - 1];
@@ -378,8 +399,12 @@ struct stripe : forward_block<S> {
         for (int j = 0; j < Vectors; ++j) sum[c][j] = S::set(0);
       }
       for (; r < end; ++r, weights += lanes) {
-        if (asks && r < ahead->lanes) {
+        if (asks == asks_for::rows && r < ahead->lanes) {
           for (int n = 0; n < ahead->count; ++n) __builtin_prefetch(ahead->rows[n][r] + ahead->offset[n], 0, 2);
+        }
+        if (asks == asks_for::block && 2 * r < block->lines) {
+          __builtin_prefetch(block->at + 2 * r * memory_ahead::line, 0, 2);
+          __builtin_prefetch(block->at + (2 * r + 1) * memory_ahead::line, 0, 2);
         }
         const T* const v = static_cast<const T*>(keys.v_rows[r]) + column;
         V w[Vectors];
@@ -418,8 +443,14 @@ struct stripe : forward_block<S> {
       if (job.bias_count > 0 || job.has_mask) {
         for (; c + rows <= job.value_width; c += rows) {
           const lines_ahead ahead = lines_of(job, keys, c / rows, job.value_width / rows);
-          value_columns<rows, false, true>(keys, own_weights, c, rescale, out + c * lanes, &ahead);
+          value_columns<rows, false, asks_for::rows>(keys, own_weights, c, rescale, out + c * lanes, &ahead);
         }
+      }
+    }
+    if constexpr (!marked) {
+      for (; c + rows <= job.value_width && s.ahead->run < job.ahead.count; c += rows) {
+        const memory_ahead::run lines = next_lines(job, *s.ahead, 2 * keys.count);
+        value_columns<rows, false, asks_for::block>(keys, own_weights, c, rescale, out + c * lanes, nullptr, &lines);
       }
     }
     for (; c + rows <= job.value_width; c += rows) value_columns<rows, marked>(keys, own_weights, c, rescale, out + c * lanes);

@@ -27,6 +27,9 @@ else()
   list(APPEND ATTEND_KERNEL_FLAGS -O3)
 endif()
 
+# Lines are enough for a debugger here: full information of these units takes as long as their code.
+list(APPEND ATTEND_KERNEL_FLAGS $<$<NOT:$<CONFIG:Release>>:-g1>)
+
 # Before registers are allocated, GCC for AArch64 moves loads ahead of the sums that need them, and 2 of 24 sums into memory. What the
 # loads wait for, processors of today see themselves; for x86-64, GCC does not try.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -153,6 +153,23 @@ const loops& loops_of(isa set) {
   return baseline_loops;
 }
 
+bool detected(isa set) {
+  const std::vector<isa> sets = detected_isas();
+  return std::find(sets.begin(), sets.end(), set) != sets.end();
+}
+
+/// The loop of products of bfloat16 of this set.
+const bf16_loop& bf16_loop_of(isa set) {
+  if (set != isa::avx512_bf16 && set != isa::amx_bf16)
+    throw argument_error("set", "avx512_bf16 or amx_bf16 for bfloat16", std::string(name_of(set)));
+  if (!detected(set)) throw argument_error("set", "one that this machine has", std::string(name_of(set)));
+#if defined(__x86_64__)
+  return set == isa::amx_bf16 ? amx_bf16_loop : dpbf16_loop;
+#else
+  throw argument_error("set", "one of this processor", std::string(name_of(set)));  // never detected
+#endif
+}
+
 void require_threads(int threads) {
   if (threads < 1) throw argument_error("threads", "at least 1", std::to_string(threads));
 }
@@ -164,32 +181,50 @@ struct burst {
   double clock = 0;
 };
 
+/// What a loop does, for any type and set.
+struct loop_counts {
+  int lanes;               ///< as in `fma_rate`
+  double flops_of_a_step;  ///< 2 for each multiply-add
+};
+
 /// One thread's part of `measure_fma`.
-template <class Element>
-std::array<burst, bursts> multiply_add_bursts(void (*loop)(std::int64_t, Element*), int lanes, meeting_point& start) {
-  alignas(widest_vector) Element values[static_cast<std::size_t>(accumulators) * widest_vector / sizeof(Element)];
-  std::iota(std::begin(values), std::end(values), Element(1));
-  for (Element& value : values) value = Element(1) / value;  // different: equal chains would be one
-  const std::int64_t steps = calibrate(burst_seconds, [&](std::int64_t count) { loop(count, values); });
+template <class Run>
+std::array<burst, bursts> multiply_add_bursts(const loop_counts& counts, const Run& run, meeting_point& start) {
+  const std::int64_t steps = calibrate(burst_seconds, run);
   const std::int64_t clock_steps = calibrate(clock_seconds, dependent_additions);
   std::array<burst, bursts> done;
   for (burst& one : done) {
     start.arrive_and_wait();
-    one.multiplying = timed([&] { loop(steps, values); });
-    one.flops = 2.0 * lanes * accumulators * static_cast<double>(steps);
+    one.multiplying = timed([&] { run(steps); });
+    one.flops = counts.flops_of_a_step * static_cast<double>(steps);
     one.clock = clock_of(clock_steps);
   }
   return done;
 }
 
-fma_rate measure_once(dtype type, int threads, const loops& loop) {
+/// The same over values of its own.
+template <class Element>
+std::array<burst, bursts> multiply_add_bursts(const loop_counts& counts, void (*loop)(std::int64_t, Element*), meeting_point& start) {
+  alignas(widest_vector) Element values[static_cast<std::size_t>(accumulators) * widest_vector / sizeof(Element)];
+  std::iota(std::begin(values), std::end(values), Element(1));
+  for (Element& value : values) value = Element(1) / value;  // different: equal chains would be one
+  return multiply_add_bursts(counts, [&](std::int64_t steps) { loop(steps, values); }, start);
+}
+
+/// How many instructions a thread starts per cycle, or every how many cycles one, from what a thread reached of one per cycle.
+/// Rounded towards more, so that a disturbed peak cannot pass as a clean one of fewer units; 0.05 is the noise of the clock.
+double units_of(double reached) {
+  const double whole = std::ceil(reached - 0.05);
+  if (whole > 1) return whole;
+  return 1 / std::max(1.0, std::floor(1 / reached + 0.05));
+}
+
+template <class Bursts>
+fma_rate measure_once(const loop_counts& counts, int threads, const Bursts& bursts_of_a_thread) {
   fma_rate result;
-  result.lanes = static_cast<int>(loop.vector_bytes / static_cast<std::size_t>(size_of(type)));
+  result.lanes = counts.lanes;
   std::vector<std::array<burst, bursts>> done(static_cast<std::size_t>(threads));
-  run_together(threads, [&](int thread, meeting_point& start) {
-    done[static_cast<std::size_t>(thread)] = type == dtype::f32 ? multiply_add_bursts(loop.fma_f32, result.lanes, start)
-                                                                : multiply_add_bursts(loop.fma_f64, result.lanes, start);
-  });
+  run_together(threads, [&](int thread, meeting_point& start) { done[static_cast<std::size_t>(thread)] = bursts_of_a_thread(start); });
 
   double fastest = 0;  // of one thread
   for (std::size_t round = 0; round < bursts; ++round) {
@@ -205,12 +240,24 @@ fma_rate measure_once(dtype type, int threads, const loops& loop) {
     result.flops = std::max(result.flops, flops / whole.seconds());
     result.clock = std::max(result.clock, clock);
   }
-  // From the fastest thread and rounded up, so that a disturbed peak cannot pass as a clean one of fewer units; 0.05 is the
-  // noise of the clock.
   const double one_unit = 2.0 * result.lanes * result.clock;
-  result.units = std::max(1, static_cast<int>(std::ceil(fastest / one_unit - 0.05)));
+  result.units = units_of(fastest / one_unit);
   result.validity = result.flops / (one_unit * result.units * threads);
   return result;
+}
+
+fma_rate measure_once(dtype type, int threads, isa set) {
+  if (type == dtype::bf16) {
+    const bf16_loop& loop = bf16_loop_of(set);
+    const loop_counts counts{loop.lanes, 2.0 * loop.multiply_adds};
+    return measure_once(counts, threads, [&](meeting_point& start) { return multiply_add_bursts(counts, loop.run, start); });
+  }
+  const loops& loop = loops_of(set);
+  const int lanes = static_cast<int>(loop.vector_bytes / static_cast<std::size_t>(size_of(type)));
+  const loop_counts counts{lanes, 2.0 * lanes * accumulators};
+  return measure_once(counts, threads, [&](meeting_point& start) {
+    return type == dtype::f32 ? multiply_add_bursts(counts, loop.fma_f32, start) : multiply_add_bursts(counts, loop.fma_f64, start);
+  });
 }
 
 struct release {
@@ -239,16 +286,16 @@ isa widest_isa() noexcept {
 
 fma_rate measure_fma(dtype type, int threads, isa set) {
   require_threads(threads);
-  if (type != dtype::f32 && type != dtype::f64)
-    throw argument_error("type", "float32 or float64", std::string(name_of(type)), argument_error::kind::type);
-  const loops& loop = loops_of(set);
+  if (type != dtype::f32 && type != dtype::f64 && type != dtype::bf16)
+    throw argument_error("type", "float32, float64 or bfloat16", std::string(name_of(type)), argument_error::kind::type);
   fma_rate best;
   for (int attempt = 0; attempt < fma_attempts && best.validity < valid_from; ++attempt) {
-    const fma_rate now = measure_once(type, threads, loop);
+    const fma_rate now = measure_once(type, threads, set);
     if (now.validity > best.validity) best = now;
   }
   return best;
 }
+
 double fma_peak(dtype type, int threads) { return measure_fma(type, threads).flops; }
 
 double read_bandwidth(int threads, std::size_t bytes) {
@@ -299,6 +346,8 @@ measured measure(int threads) {
   result.clock = std::max(f32.clock, f64.clock);
   result.validity_f32 = f32.validity;
   result.validity_f64 = f64.validity;
+  if (detected(isa::avx512_bf16)) result.dpbf16 = measure_fma(dtype::bf16, threads, isa::avx512_bf16);
+  if (detected(isa::amx_bf16)) result.amx_bf16 = measure_fma(dtype::bf16, threads, isa::amx_bf16);
   result.threads = threads;
   result.set = widest_isa();
   return result;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "attend/isa.hpp"
 #include "attend/types.hpp"
@@ -19,8 +20,8 @@ namespace attend::limits {
 struct fma_rate {
   double flops = 0;     ///< flop/s of all threads together; a multiply-add counts two
   double clock = 0;     ///< Hz, from dependent additions between the same bursts of multiply-adds
-  int lanes = 0;        ///< elements of one vector register
-  int units = 0;        ///< multiply-adds that one thread starts per cycle, derived from the three above
+  int lanes = 0;        ///< multiply-adds of one instruction, or of one of its cycles where an instruction has many (AMX)
+  double units = 0;     ///< how many of them one thread starts per cycle, from the three above: 1, 2, … or 1/2, 1/3, …
   double validity = 0;  ///< flops / (threads * lanes * units * 2 * clock)
 };
 
@@ -37,6 +38,8 @@ struct measured {
   double read = 0;     ///< bytes/s
   double clock = 0;    ///< Hz
   double validity_f32 = 0, validity_f64 = 0;
+  std::optional<fma_rate> dpbf16;    ///< products of pairs of bfloat16, where the machine has `avx512_bf16`
+  std::optional<fma_rate> amx_bf16;  ///< products of tiles of bfloat16, where it has `amx_bf16`
   int threads = 0;
   isa set = isa::scalar;  ///< the instruction set that the peaks were reached with
 };
@@ -46,7 +49,8 @@ struct measured {
 isa widest_isa() noexcept;
 
 /// Measures multiply-adds for about 40 ms, all threads at once, each bound to a processor; up to three times as long where the
-/// peak is disturbed. `type` is f32 or f64, `set` no more than the machine has.
+/// peak is disturbed. `type` is f32 or f64 and `set` a vector set, or `type` is bf16 and `set` avx512_bf16 or amx_bf16; either no
+/// more than the machine has.
 /// Throws `argument_error`, `std::system_error` where no thread can be started.
 fma_rate measure_fma(dtype type, int threads, isa set = widest_isa());
 

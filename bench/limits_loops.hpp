@@ -35,4 +35,16 @@ extern const loops avx2_loops;
 extern const loops avx512_loops;
 #endif
 
+/// Products of bfloat16 with sums in float32, by one instruction set.
+struct bf16_loop {
+  int lanes;           ///< multiply-adds that a unit does in a cycle
+  int multiply_adds;   ///< of one step
+  void (*run)(std::int64_t steps);
+};
+
+#if defined(__x86_64__)
+extern const bf16_loop dpbf16_loop;    // _mm512_dpbf16_ps
+extern const bf16_loop amx_bf16_loop;  // tdpbf16ps
+#endif
+
 }  // namespace attend::limits

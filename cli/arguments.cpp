@@ -151,6 +151,9 @@ void describe(CLI::App& app, arguments& into) {
   plan.add_flag("--json", into.plan.json, "Print JSON");
   describe_options(plan, into.plan.options);
 
+  // In the list of commands; what follows it never comes here (main.cpp).
+  app.add_subcommand("bench", "Measure attend against this machine's limits and its peers; needs the Python package");
+
   CLI::App& info = *app.add_subcommand("info", "Version, instruction sets and threads");
   info.add_flag("--limits", into.info.limits, "Also measure the limits of this machine");
   info.add_flag("--json", into.info.json, "Print JSON");

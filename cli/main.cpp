@@ -42,7 +42,7 @@ int refuse(const std::string& command, std::string problem) {
 /// One line for what the parser did not accept.
 int refuse(const CLI::App& app, const CLI::ParseError& fault, int argc, char** argv) {
   if (app.get_subcommands().empty()) {
-    return refuse("attend", std::string("expected run, check, plan or info (attend --help explains), got ") +
+    return refuse("attend", std::string("expected run, check, plan, bench or info (attend --help explains), got ") +
                                 (argc > 1 ? argv[1] : "nothing"));
   }
   const std::string command = "attend " + app.get_subcommands().front()->get_name();
@@ -62,6 +62,10 @@ int main(int argc, char** argv) {
   describe(app, given);
   std::string command = "attend";
   try {
+    if (argc > 1 && std::string(argv[1]) == "bench") {  // whose options are the program's own
+      command += " bench";
+      bench({argv + 2, argv + argc});
+    }
     app.parse(words_of(argc, argv));
     command += " " + app.get_subcommands().front()->get_name();
     const int code = execute(app, given);

@@ -374,7 +374,7 @@ def test_help_is_no_error():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ("", "expected run, check, plan or info (attend --help explains), got nothing"),
+        ("", "expected run, check, plan, bench or info (attend --help explains), got nothing"),
         ("walk", "got walk"),
         ("run", "IN"),
         ("run {in} --hardcap 3", "--hardcap"),

@@ -11,15 +11,34 @@ import numpy as np
 
 import attend
 from attend import _core
-from inputs import Inputs
+
+from .inputs import Inputs
+from .peers import Peer
 
 VALID_FROM = 0.97  # of lanes x units x 2 x clock: a peak below it was disturbed and does not count
+
+
+# The limits of multiply-adds of each type, the best first, and what measures one: a type and a set, None for any.
+UNITS = {"float32": ("fma_f32",), "float64": ("fma_f64",), "float16": ("fma_f32",), "bfloat16": ("amx_bf16", "dpbf16", "fma_f32")}
+MEASURES = {
+    "fma_f32": ("float32", None),
+    "fma_f64": ("float64", None),
+    "dpbf16": ("bfloat16", "avx512_bf16"),
+    "amx_bf16": ("bfloat16", "amx_bf16"),
+}
+
+
+def unit_of(dtype: str) -> str:
+    """The best of its limits that this machine has."""
+    sets = attend.info()["instruction_sets"]["detected"]
+    return next(unit for unit in UNITS[dtype] if MEASURES[unit][1] is None or MEASURES[unit][1] in sets)
 
 
 @dataclass(frozen=True)
 class Limits:
     """The limits of one moment, in flop/s and bytes/s; `fma` is NaN where the peak was disturbed."""
 
+    unit: str
     fma: float
     read: float = math.inf
     validity: float = 0.0
@@ -27,15 +46,17 @@ class Limits:
     @classmethod
     def measure(cls, inputs: Inputs, threads: int) -> Limits:
         """Those that this case can be held against."""
-        rate = _core.fma_rate(inputs.case.dtype, threads)
+        unit = unit_of(inputs.case.dtype)
+        dtype, isa = MEASURES[unit]
+        rate = _core.fma_rate(dtype, threads, isa)
         fma = rate["flops"] if rate["validity"] >= VALID_FROM else math.nan
         read = _core.read_bandwidth(threads) if inputs.case.cold else math.inf
-        return cls(fma, read, rate["validity"])
+        return cls(unit, fma, read, rate["validity"])
 
     def larger(self, other: Limits) -> Limits:
         """The larger of each: between two measurements the machine was at least once this fast."""
         read = max(self.read, other.read)
-        return Limits(float(np.fmax(self.fma, other.fma)), read, max(self.validity, other.validity))
+        return Limits(self.unit, float(np.fmax(self.fma, other.fma)), read, max(self.validity, other.validity))
 
     def seconds(self, inputs: Inputs) -> float:
         """The least time that one call can take."""
@@ -46,7 +67,7 @@ class Limits:
         """Which limit that is."""
         if inputs.case.cold and not inputs.flops / self.fma > inputs.case.cache_bytes / self.read:
             return "read"
-        return {"float32": "fma_f32", "float64": "fma_f64"}[inputs.case.dtype]
+        return self.unit
 
 
 def processor() -> str:
@@ -63,11 +84,11 @@ def processor() -> str:
 def measure_again(limits: dict, threads: int) -> dict:
     """The same limits at another moment, the larger of each: disturbances only lower them."""
     now = _core.measure_limits(threads)
-    return {name: value if isinstance(value, str) else max(value, now[name]) for name, value in limits.items()}
+    return {name: max(value, now[name]) if isinstance(value, float) else value for name, value in limits.items()}
 
 
-def describe(threads: int, contenders: list) -> dict:
-    """Machine and versions, as JSON."""
+def describe(threads: int, contenders: list[Peer], missing: dict[str, str]) -> dict:
+    """Machine, versions, and who is not there and why, as JSON."""
     return {
         "processor": processor(),
         "threads": threads,
@@ -78,4 +99,5 @@ def describe(threads: int, contenders: list) -> dict:
             "numpy": np.__version__,
             **{contender.name: contender.version for contender in contenders},
         },
+        "missing": missing,
     }

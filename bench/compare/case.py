@@ -1,18 +1,18 @@
-"""What is measured: each case, and which keys its queries see."""
+"""One case: its shapes and options, and which keys its queries see."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 
-import definition
+from . import definition
+from .dtypes import BOUNDS, BYTES
+from .expected import Expected
 
 COLD_BYTES = 1 << 30  # keys and values that one round of a cold case goes through: no cache holds them
-BOUNDS = {"float32": 2e-6, "float64": 1e-12}  # largest error allowed, times the largest |v| or sum of |w v|
 SLOW_ROWS = 128  # queries of a head that are compared where the definition is slow
 SLOW_PAIRS = 1 << 28  # of a query and a key: from here on it is slow whatever it computes
 SIGMA = 8.0  # of `gaussian`: for E 64, scores of about -1
@@ -20,9 +20,6 @@ SEED = 7  # of dropout
 
 # What `overhead` is the cost of. The other fields are shapes, types, and functions of the weights.
 OPTIONS = ("causal", "window", "mask", "grid", "neighborhood", "relative", "softcap", "alibi", "sinks", "dropout", "lengths")
-
-DOCUMENTS = (37, 113, 180, 245, 301, 333, 391, 448)  # 2048 tokens
-SKEWED = tuple(round(16 * 64 ** (i / 31) ** 2) for i in range(32))  # from 16 to 1024, most of them short
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,11 @@ class Case:
     normalizer: str = "softmax"
     scale: float | None = None  # default: that of the compatibility
     cold: bool = False  # keys and values come from memory, so that `read` is a limit, too
-    arrays: str = "numpy"  # what attend is given; PyTorch is always given its own
+    arrays: str = "numpy"  # what attend is given: "numpy" or "torch", or views in "C++"; peers are always given their own
     peer: str = "padded"  # what PyTorch does with packed sequences: one call that is "padded", or a "loop" of calls
     headline: bool = False  # stands in the README
+    sweep: bool = False  # a point of the curves over L: measured for plots alone
+    expected: Expected = Expected()
 
     @property
     def v(self) -> tuple[int, int, int, int]:
@@ -66,7 +65,22 @@ class Case:
     @cached_property
     def cache_bytes(self) -> int:
         """Bytes of the keys and values of one call."""
-        return np.dtype(self.dtype).itemsize * (math.prod(self.k) + math.prod(self.v))
+        return BYTES[self.dtype] * (math.prod(self.k) + math.prod(self.v))
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that one call reads and writes at least: queries, keys, values and the result."""
+        return self.cache_bytes + BYTES[self.dtype] * (math.prod(self.q) + math.prod((*self.q[:3], self.v[3])))
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of the L × S weights of one call, for those who hold them."""
+        return max(4, BYTES[self.dtype]) * math.prod(self.q[:3]) * self.k[2]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether several query heads read one key/value head."""
+        return self.q[1] != self.k[1]
 
     @property
     def caches(self) -> int:
@@ -85,7 +99,7 @@ class Case:
         none = {field.name: field.default for field in fields(self) if field.name in OPTIONS}
         if (self.compatibility, self.normalizer) != ("dot", "softmax") or all(getattr(self, name) == none[name] for name in none):
             return None
-        return replace(self, **none, documents="segments", headline=False)
+        return replace(self, **none, documents="segments", headline=False, expected=Expected())
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -143,65 +157,4 @@ class Case:
 
     def describe(self) -> dict:
         """The case as JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {"v": self.v, "caches": self.caches}
-
-
-def all_cases() -> Iterator[Case]:
-    """Every case, in the order of the table."""
-    for dtype in ("float32", "float64"):
-        for width in (64, 128):
-            for causal in (False, True):
-                shape = (1, 8, 2048, width)
-                name = f"prefill 2048, E {width}{', causal' if causal else ''}"
-                headline = dtype == "float32" or (width == 64 and not causal)
-                yield Case(name, shape, shape, dtype, causal=causal, headline=headline)
-
-    yield Case("boolean mask 2048, E 64", (1, 8, 2048, 64), (1, 8, 2048, 64), mask="boolean", headline=True)
-    yield Case("bias 2048, E 64", (1, 8, 2048, 64), (1, 8, 2048, 64), mask="bias")
-    yield from with_options()
-    for dtype in ("float32", "float64"):
-        shape = (1, 8, 2048, 64)
-        for kind in ("cosine", "gaussian", "l1", "additive", "none"):
-            # Sums of 64 sizes: smaller scores are rounded within the bound, too.
-            scale = 1 / 8 if kind == "l1" else None
-            yield Case(f"compatibility {kind}", shape, shape, dtype, compatibility=kind, scale=scale)
-        for kind in ("mean", "sum", "sigmoid", "relu2", "abs"):
-            yield Case(f"normaliser {kind}", shape, shape, dtype, normalizer=kind)
-    yield Case("relative table 2048, R 128", (1, 8, 2048, 64), (1, 8, 2048, 64), relative=128)
-    grid = {"grid": (64, 64)}
-    yield Case("neighbourhood 7x7 on 64x64, E 64", (1, 8, 4096, 64), (1, 8, 4096, 64), neighborhood=7, **grid)
-    filters = {"neighborhood": 3, "relative": 1, "compatibility": "none", "normalizer": "sum", **grid}
-    for width in (1, 64):  # eight filters over one image of numbers, or of vectors; no score is made of columns
-        name = f"convolution 3x3 on 64x64{', vectors of 64' if width > 1 else ''}"
-        yield Case(name, (1, 8, 4096, 0), (1, 1, 4096, 0), value_width=width, **filters)
-
-    packed = {"lengths": SKEWED, "documents": "packed"}
-    for peer in ("padded", "loop"):
-        shape = (1, 8, sum(SKEWED), 64)
-        yield Case(f"32 packed sequences of 16 to 1024, {peer}", shape, shape, peer=peer, **packed, headline=True)
-
-    yield Case("window 256 of 8192, E 64", (1, 8, 8192, 64), (1, 8, 8192, 64), window=(255, 0), headline=True)
-    for length in (16, 64):
-        yield Case(f"64 short sequences, L {length}", (64, 12, length, 64), (64, 12, length, 64), headline=length == 64)
-    yield Case("vision, L 197", (8, 12, 197, 64), (8, 12, 197, 64), headline=True)
-    yield Case("cross attention, 77 keys, E 40", (2, 8, 4096, 40), (2, 8, 77, 40), headline=True)
-    for kv_heads in (8, 32):
-        name = f"decode 4096, 32 heads, {kv_heads} key/value heads"
-        yield Case(name, (1, 32, 1, 128), (1, kv_heads, 4096, 128), cold=True, headline=True)
-    yield Case("tiny call, L 4, S 16, E 16", (1, 1, 4, 16), (1, 1, 16, 16), headline=True)
-    yield Case("tiny call, torch tensors", (1, 1, 4, 16), (1, 1, 16, 16), arrays="torch")
-
-
-def with_options() -> Iterator[Case]:
-    """One option at a time."""
-    shape, width = (1, 8, 2048, 64), "2048, E 64"
-    yield Case(f"boolean mask per head {width}", shape, shape, mask="boolean", mask_axes="HLS")
-    yield Case(f"bias per head {width}", shape, shape, mask="bias", mask_axes="HLS")
-    yield Case(f"bias per key {width}", shape, shape, mask="bias", mask_axes="S")
-    yield Case(f"ALiBi {width}", shape, shape, alibi=True)
-    yield Case(f"soft cap {width}", shape, shape, softcap=30.0)
-    yield Case(f"sinks {width}", shape, shape, sinks=True)
-    yield Case(f"dropout 0.1, {width}", shape, shape, dropout=0.1)
-    for documents in ("segments", "mask"):
-        name = {"segments": "segments", "mask": "block-diagonal mask"}[documents]
-        yield Case(f"{name} 2048, 8 documents", shape, shape, lengths=DOCUMENTS, documents=documents)
+        return asdict(self) | {"v": self.v, "caches": self.caches}

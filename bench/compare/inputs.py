@@ -8,18 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-import definition
-from cases import SEED, SIGMA, Case
+from . import definition
+from .case import SEED, SIGMA, Case
+from .dtypes import is_half, numpy_dtype
 
 REFERENCE_SCORES = 1 << 22  # scores that the reference holds at a time
 
 
 def aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Memory that begins at a cache line, as PyTorch's and most engines' does; NumPy's own begins 16 bytes behind one."""
-    line, bytes_ = 64, math.prod(shape) * np.dtype(dtype).itemsize
+    line, bytes_ = 64, math.prod(shape) * numpy_dtype(dtype).itemsize
     memory = np.empty(bytes_ + line, np.uint8)
     begin = -memory.ctypes.data % line
-    return memory[begin : begin + bytes_].view(dtype).reshape(shape)
+    return memory[begin : begin + bytes_].view(numpy_dtype(dtype)).reshape(shape)
 
 
 @dataclass
@@ -44,12 +45,14 @@ class Inputs:
         rng = np.random.default_rng(seed)
 
         def normal(shape):
+            if is_half(case.dtype):  # NumPy draws no halves
+                return rng.standard_normal(shape, dtype=np.float32).astype(numpy_dtype(case.dtype))
             return rng.standard_normal(shape, dtype=case.dtype)
 
         def caches(shape):
             first, every = normal(shape), aligned((case.caches, *shape), case.dtype)
             for i in range(case.caches):  # different memory is what counts; different numbers show a mixed-up cache
-                np.multiply(first, 1 + i / 64, out=every[i])
+                every[i] = first if i == 0 else first * first.dtype.type(1 + i % 64 / 64)
             return every
 
         inputs = cls(case, normal(case.q), caches(case.k), caches(case.v))
@@ -102,6 +105,27 @@ class Inputs:
         if self.case.window is None and self.case.lengths is None:
             return self.mask
         return self.structure() if self.mask is None else self.structure() & self.mask
+
+    def written_out(self) -> np.ndarray | None:
+        """The one dense mask or bias, of rank 2 or 4, of a peer that knows nothing else; causal, soft cap and sinks are not in it."""
+        case = self.case
+        rows, columns = np.arange(case.q[2]), np.arange(case.k[2])
+        dense = self.bias if self.bias is not None else self.dense_mask()
+        if case.relative is not None:
+            dense = self.dense_relative(rows, columns)
+        if case.alibi:
+            dense = self.dense_alibi(rows, columns).astype(self.q.dtype)
+        return dense if dense is None or dense.ndim == 2 else dense.reshape((1,) * (4 - dense.ndim) + dense.shape)
+
+    def dense_bias(self, causal: bool = False) -> np.ndarray | None:
+        """`written_out` as a bias of float32, −∞ where a key is not seen; with `causal`, that too."""
+        dense, case = self.written_out(), self.case
+        if causal and case.causal:
+            seen = case.seen(np.arange(case.q[2]), np.arange(case.k[2]))
+            dense = seen if dense is None else np.where(seen, dense, False if dense.dtype == bool else -np.inf)
+        if dense is not None and dense.dtype == bool:
+            return np.where(dense, np.float32(0), np.float32(-np.inf))
+        return None if dense is None else dense.astype(np.float32)
 
     def dense_alibi(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """What ALiBi adds for these queries and keys, (H, rows, columns)."""
@@ -161,11 +185,15 @@ class Inputs:
                 size = max(size, (np.abs(weights) @ np.abs(v[..., here, :])).max())
         return out.reshape(batch, heads, len(case.rows), v.shape[-1]), float(size)
 
-    def error(self, result: np.ndarray, cache: int) -> float:
-        """Largest error of a result, in units of the bound: at most 1 where it is right, NaN where it has one."""
+    def error(self, result: np.ndarray, cache: int, widened: bool = False) -> float:
+        """Largest error of a result, in units of the bound: at most 1 where it is right, NaN where it has one.
+
+        widened: the result may be float32 where the inputs are halves.
+        """
         if cache not in self.truths:
             self.truths[cache] = self.reference(cache)
         truth, size = self.truths[cache]
-        if result.shape != (*self.case.q[:3], self.case.v[3]) or result.dtype != self.q.dtype:
+        types = (self.q.dtype, np.dtype(np.float32)) if widened and is_half(self.case.dtype) else (self.q.dtype,)
+        if result.shape != (*self.case.q[:3], self.case.v[3]) or result.dtype not in types:
             return math.inf
-        return float(np.abs(result[:, :, self.case.rows] - truth).max() / (self.case.bound * size))
+        return float(np.abs(result[:, :, self.case.rows].astype(np.float64) - truth).max() / (self.case.bound * size))

@@ -1,0 +1,132 @@
+"""Measuring one case: everything in one process, interleaved round by round.
+
+A round is: limit, contenders, limit. The limit of a round is the larger of those measured right before and right after it, and ratios are
+taken within a round before their median is. Each result is compared with float64 before it is timed; a wrong one is reported and never
+timed. A case with an option is measured beside "none", attend over the same arrays without it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from time import perf_counter, sleep
+
+from . import machine, reached
+from .case import Case
+from .inputs import Inputs
+from .peers import Call, Peer, Unsupported
+from .peers.attend import FromCpp
+
+# Worker threads of whoever ran before may still spin and take a processor from whoever runs next (OpenMP's do, for milliseconds).
+SETTLE_SECONDS = 0.02
+
+
+def spread(samples: Sequence[float]) -> dict | None:
+    """Median, quartiles and extremes of what is a number among these samples; nothing where none is."""
+    samples = [sample for sample in samples if math.isfinite(sample)]
+    if not samples:
+        return None
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else samples * 3
+    return {"median": middle, "q1": low, "q3": high, "min": min(samples), "max": max(samples), "samples": len(samples)}
+
+
+def seconds_of(calls: list[Call], repeats: int = 1) -> float:
+    """Mean time of one call, over all of them in turn."""
+    if isinstance(calls[0], FromCpp):
+        return statistics.fmean(call.seconds(repeats) for call in calls)
+    begin = perf_counter()
+    for _ in range(repeats):
+        for call in calls:
+            call()
+    return (perf_counter() - begin) / (repeats * len(calls))
+
+
+def worst_error(contender: Peer, inputs: Inputs, calls: list[Call]) -> float:
+    """The largest error of all calls, in units of the bound; NaN counts as infinite."""
+    meant, widened = contender.meant(inputs), contender.name != "attend"
+    errors = (meant.error(contender.shaped(inputs, call()), cache, widened) for cache, call in enumerate(calls))
+    return max(math.inf if math.isnan(error) else error for error in errors)
+
+
+class Contest:
+    """The contenders of one case, by name: those who can make its calls and give right results."""
+
+    def __init__(self, contenders: list[Peer], inputs: Inputs, sample_seconds: float):
+        self.asked = {one.name: (one, inputs) for one in contenders}
+        if inputs.plain:
+            self.asked["none"] = contenders[0], inputs.plain
+        self.calls: dict[str, list[Call]] = {}
+        self.repeats: dict[str, int] = {}
+        self.errors: dict[str, float] = {}
+        self.allowed: dict[str, float] = {}
+        self.reasons: dict[str, str] = {}
+        for name, (one, given) in self.asked.items():
+            with one.running():
+                self.enter(name, one, given, sample_seconds)
+
+    def enter(self, name: str, one: Peer, given: Inputs, sample_seconds: float) -> None:
+        """Compares what a contender computes, and finds how many of its calls make a sample that the clock resolves."""
+        try:
+            calls = one.calls(given)
+        except Unsupported as reason:
+            self.reasons[name] = str(reason)
+            return
+        self.errors[name], self.allowed[name] = worst_error(one, given, calls), one.allowed(given.case)
+        if self.errors[name] <= self.allowed[name]:
+            self.calls[name] = calls
+            # The comparison was the first warm-up, this is the second.
+            self.repeats[name] = max(1, round(sample_seconds / (seconds_of(calls) * len(calls))))
+
+    def sample(self, name: str) -> float:
+        """Seconds of one call of this contender, now."""
+        with self.asked[name][0].running():
+            sleep(SETTLE_SECONDS)
+            return seconds_of(self.calls[name], self.repeats[name])
+
+
+def measure(case: Case, contenders: list[Peer], threads: int, rounds: int, sample_seconds: float) -> dict:
+    """All rounds of one case; attend is the first contender."""
+    inputs = Inputs.random(case)
+    contest = Contest(contenders, inputs, sample_seconds)
+    times: dict[str, list[float]] = {name: [] for name in contest.calls}
+    limits = []
+    before = machine.Limits.measure(inputs, threads)
+    for turn in range(rounds):
+        order = list(times) if turn % 2 == 0 else list(reversed(times))
+        for name in order:
+            times[name].append(contest.sample(name))
+        after = machine.Limits.measure(inputs, threads)
+        limits.append(before.larger(after))
+        before = after
+
+    own = contenders[0]
+    mine, without = times.get("attend", []), times.get("none", [])
+    peers = {name: samples for name, samples in times.items() if name not in ("attend", "none")}
+    tiles = {name: own.tiles_flops(given) for name, (one, given) in contest.asked.items() if one is own}
+    overhead = [time / none for time, none in zip(mine, without)]
+    counted = [limit for limit in limits if math.isfinite(limit.fma)]
+    result = {
+        "case": case.describe(),
+        "flops": inputs.flops,
+        "tiles_flops": tiles,
+        "bytes": case.cache_bytes,
+        "moved_bytes": case.moved_bytes,
+        "bound": case.bound,
+        # In units of the bound; `allowed` is what counts as right.
+        "errors": {name: error if math.isfinite(error) else None for name, error in contest.errors.items()},
+        "allowed": contest.allowed,
+        "reasons": contest.reasons,  # why who was not asked
+        "times": {name: spread(samples) for name, samples in times.items()},  # seconds of one call
+        "limit": (counted or limits)[-1].name(inputs),
+        "peaks": {
+            "fma": spread([limit.fma for limit in limits]),
+            "read": spread([limit.read for limit in limits]),
+            "validity": spread([limit.validity for limit in limits]),
+        },
+        "fraction": spread([limit.seconds(inputs) / time for limit, time in zip(limits, mine)]),
+        "ratios": {name: spread([peer / time for peer, time in zip(samples, mine)]) for name, samples in peers.items()} if mine else {},
+        "overhead": spread(overhead),  # time over that of "none"
+        "per_tile": spread([ratio * tiles["none"] / tiles["attend"] for ratio in overhead]),  # the same of one flop of tiles
+    }
+    return result | {"reached": reached.comparisons(result)}

@@ -51,8 +51,8 @@ class Inputs:
 
         def caches(shape):
             first, every = normal(shape), aligned((case.caches, *shape), case.dtype)
-            for i in range(case.caches):  # different memory is what counts; different numbers show a mixed-up cache
-                every[i] = first if i == 0 else first * first.dtype.type(1 + i % 64 / 64)
+            for i in range(case.caches):  # different memory is what counts; columns in another order show a mixed-up cache
+                every[i] = np.roll(first, i, axis=-1)
             return every
 
         inputs = cls(case, normal(case.q), caches(case.k), caches(case.v))
@@ -137,34 +137,44 @@ class Inputs:
         return self.relative[:, *(np.clip(step, -reach, reach) + reach for step in self.case.steps(rows, columns))]
 
     def by_group(self, array: np.ndarray, rows: np.ndarray, columns: slice) -> np.ndarray:
-        """These rows and columns of an array that broadcasts against (H, L, S), (Hk, H / Hk, rows, columns)."""
+        """These rows and columns of an array that broadcasts against (H, L, S), (..., Hk, H / Hk, rows, columns)."""
         kv_heads = self.case.k[1]
-        every = np.broadcast_to(array, (*self.case.q[1:3], self.case.k[2]))
-        return every[:, rows, columns].reshape(kv_heads, -1, len(rows), columns.stop - columns.start)
+        every = np.broadcast_to(array, (*array.shape[:-3], *self.case.q[1:3], self.case.k[2]))[..., rows, columns]
+        return every.reshape(*array.shape[:-3], kv_heads, -1, len(rows), columns.stop - columns.start)
 
-    def scores(self, q: np.ndarray, k: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Of these queries (B, Hk, H / Hk, rows, E) with these keys, in the order of the contract."""
+    def by_kv_head(self, array: np.ndarray) -> np.ndarray:
+        """(Hk, H / Hk, rows, columns) of (H, rows, columns)."""
+        return array.reshape(self.case.k[1], -1, *array.shape[1:])
+
+    def scores(self, q: np.ndarray, k: np.ndarray, rows: np.ndarray, columns: np.ndarray, some: slice) -> np.ndarray:
+        """Of these queries (B, some of Hk, H / Hk, rows, E) with these keys, in the order of the contract."""
         case, here = self.case, slice(columns[0], columns[-1] + 1)
         scores = case.factor * definition.scores(case.compatibility, q, k, sigma=SIGMA, w=self.w)
         if case.softcap:
             scores = case.softcap * np.tanh(scores / case.softcap)
         if self.bias is not None:
-            scores = scores + self.by_group(self.bias, rows, here)
+            scores = scores + self.by_group(self.bias, rows, here)[some]
         if self.relative is not None:
-            scores = scores + self.dense_relative(rows, columns).reshape(scores.shape[1:])
+            scores = scores + self.by_kv_head(self.dense_relative(rows, columns))[some]
         if case.alibi:
-            scores = scores + self.dense_alibi(rows, columns).reshape(scores.shape[1:])
+            scores = scores + self.by_kv_head(self.dense_alibi(rows, columns))[some]
         return scores
 
+    def compared_heads(self, cache: int) -> slice:
+        """Key/value heads whose results are compared: all of the first cache, one of each other, because there are dozens."""
+        kv_heads = self.case.k[1]
+        return slice(0, kv_heads) if cache == 0 else slice(cache % kv_heads, cache % kv_heads + 1)
+
     def reference(self, cache: int) -> tuple[np.ndarray, float]:
-        """The result of `case.rows` by definition in float64, a few rows of scores at a time, and the size of its terms."""
-        case = self.case
+        """The result of `case.rows` and `compared_heads` by definition in float64, a few rows of scores at a time, and the size of
+        its terms."""
+        case, some = self.case, self.compared_heads(cache)
         batch, heads, queries, width = case.q
         kv_heads, keys = case.k[1:3]
         group = heads // kv_heads
-        q = self.q.astype(np.float64).reshape(batch, kv_heads, group, queries, width)
-        k, v = (array[cache].astype(np.float64)[:, :, None] for array in (self.k, self.v))
-        sinks = None if self.sinks is None else self.sinks.astype(np.float64).reshape(kv_heads, group, 1, 1)
+        q = self.q.reshape(batch, kv_heads, group, queries, width)[:, some].astype(np.float64)
+        k, v = (array[cache][:, some].astype(np.float64)[:, :, None] for array in (self.k, self.v))
+        sinks = None if self.sinks is None else self.sinks.astype(np.float64).reshape(kv_heads, group, 1, 1)[some]
         out = np.empty((*q.shape[:3], len(case.rows), v.shape[-1]))
         size = np.abs(v).max()
         step = max(1, REFERENCE_SCORES // (batch * heads * keys))
@@ -173,17 +183,17 @@ class Inputs:
             firsts, ends = case.interval(rows)
             columns = np.arange(firsts.min(), ends.max())
             here = slice(columns[0], columns[-1] + 1)
-            scores = self.scores(q[..., rows, :], k[..., here, :], rows, columns)
+            scores = self.scores(q[..., rows, :], k[..., here, :], rows, columns, some)
             seen = case.seen(rows, columns)
             if self.mask is not None:
-                seen = seen & self.by_group(self.mask, rows, here)
+                seen = seen & self.by_group(self.mask, rows, here)[some]
             weights = definition.weights(case.normalizer, scores, seen, sinks)
             if self.kept is not None:
-                weights *= self.kept[..., rows, here].reshape(weights.shape) / (1 - case.dropout)
+                weights *= self.by_group(self.kept, rows, here)[:, some] / (1 - case.dropout)
             out[..., begin : begin + len(rows), :] = weights @ v[..., here, :]
             if case.normalizer in ("mean", "sum", "sigmoid"):  # those of the others sum to at most 1
                 size = max(size, (np.abs(weights) @ np.abs(v[..., here, :])).max())
-        return out.reshape(batch, heads, len(case.rows), v.shape[-1]), float(size)
+        return out.reshape(batch, -1, len(case.rows), v.shape[-1]), float(size)
 
     def error(self, result: np.ndarray, cache: int, widened: bool = False) -> float:
         """Largest error of a result, in units of the bound: at most 1 where it is right, NaN where it has one.
@@ -196,4 +206,6 @@ class Inputs:
         types = (self.q.dtype, np.dtype(np.float32)) if widened and is_half(self.case.dtype) else (self.q.dtype,)
         if result.shape != (*self.case.q[:3], self.case.v[3]) or result.dtype not in types:
             return math.inf
-        return float(np.abs(result[:, :, self.case.rows].astype(np.float64) - truth).max() / (self.case.bound * size))
+        group, some = self.case.q[1] // self.case.k[1], self.compared_heads(cache)
+        compared = result[:, some.start * group : some.stop * group, self.case.rows].astype(np.float64)
+        return float(np.abs(compared - truth).max() / (self.case.bound * size))

@@ -20,6 +20,7 @@ from .peers.attend import FromCpp
 
 # Worker threads of whoever ran before may still spin and take a processor from whoever runs next (OpenMP's do, for milliseconds).
 SETTLE_SECONDS = 0.02
+COMPARED = 4  # caches, beside the last, of which a peer's results are compared
 
 
 def spread(samples: Sequence[float]) -> dict | None:
@@ -31,21 +32,21 @@ def spread(samples: Sequence[float]) -> dict | None:
     return {"median": middle, "q1": low, "q3": high, "min": min(samples), "max": max(samples), "samples": len(samples)}
 
 
-def seconds_of(calls: list[Call], repeats: int = 1) -> float:
-    """Mean time of one call, over all of them in turn."""
+def seconds_of(calls: list[Call]) -> float:
+    """Mean time of one call, over these one after the other."""
     if isinstance(calls[0], FromCpp):
-        return statistics.fmean(call.seconds(repeats) for call in calls)
+        return calls[0].seconds(len(calls))
     begin = perf_counter()
-    for _ in range(repeats):
-        for call in calls:
-            call()
-    return (perf_counter() - begin) / (repeats * len(calls))
+    for call in calls:
+        call()
+    return (perf_counter() - begin) / len(calls)
 
 
 def worst_error(contender: Peer, inputs: Inputs, calls: list[Call]) -> float:
-    """The largest error of all calls, in units of the bound; NaN counts as infinite."""
-    meant, widened = contender.meant(inputs), contender.name != "attend"
-    errors = (meant.error(contender.shaped(inputs, call()), cache, widened) for cache, call in enumerate(calls))
+    """The largest error of its calls, in units of the bound; NaN counts as infinite. Of dozens of caches, a peer is asked about some."""
+    meant, own = contender.meant(inputs), contender.name == "attend"
+    caches = range(len(calls)) if own else sorted({*range(len(calls))[:COMPARED], len(calls) - 1})
+    errors = (meant.error(contender.shaped(inputs, calls[cache]()), cache, widened=not own) for cache in caches)
     return max(math.inf if math.isnan(error) else error for error in errors)
 
 
@@ -57,7 +58,8 @@ class Contest:
         if inputs.plain:
             self.asked["none"] = contenders[0], inputs.plain
         self.calls: dict[str, list[Call]] = {}
-        self.repeats: dict[str, int] = {}
+        self.counts: dict[str, int] = {}  # of calls in one sample
+        self.cache = 0  # the next, whoever is next: contenders share memory, so that none is met again before all others were
         self.errors: dict[str, float] = {}
         self.allowed: dict[str, float] = {}
         self.reasons: dict[str, str] = {}
@@ -76,13 +78,16 @@ class Contest:
         if self.errors[name] <= self.allowed[name]:
             self.calls[name] = calls
             # The comparison was the first warm-up, this is the second.
-            self.repeats[name] = max(1, round(sample_seconds / (seconds_of(calls) * len(calls))))
+            self.counts[name] = max(1, round(sample_seconds / seconds_of(calls[:COMPARED])))
 
     def sample(self, name: str) -> float:
         """Seconds of one call of this contender, now."""
+        calls, count = self.calls[name], self.counts[name]
+        turn = [calls[(self.cache + i) % len(calls)] for i in range(count)]
+        self.cache += count
         with self.asked[name][0].running():
             sleep(SETTLE_SECONDS)
-            return seconds_of(self.calls[name], self.repeats[name])
+            return seconds_of(turn)
 
 
 def measure(case: Case, contenders: list[Peer], threads: int, rounds: int, sample_seconds: float) -> dict:

@@ -53,8 +53,9 @@ def time_over_l(report: dict, axes) -> None:
                 pane.plot(*zip(*sorted(timed), strict=True), marker=".", label=name, color=colour[name])
         pane.set(xscale="log", yscale="log", xlabel="L = S", ylabel="ms", title="causal" if causal else "full")
         pane.set_xscale("log", base=2)
-    if axes[0].get_legend_handles_labels()[1]:
-        axes[0].legend(fontsize=7)
+    named = {label: handle for pane in axes for handle, label in zip(*pane.get_legend_handles_labels(), strict=True)}
+    if named:
+        axes[0].legend(named.values(), named.keys(), fontsize=7)
 
 
 def with_peers(report: dict) -> list[dict]:
@@ -77,7 +78,7 @@ def speed_up(report: dict, axes) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} ×")
     axes.axvline(1, color="black", linewidth=1)
     axes.invert_yaxis()
-    if peers:
+    if cases:
         axes.legend(fontsize=7)
 
 

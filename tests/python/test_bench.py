@@ -11,29 +11,21 @@ import pytest
 
 import reference
 from attend import _core
+from attend.bench import case as case_module
+from attend.bench import definition, inputs as inputs_module, report
+from attend.bench.case import SEED, SIGMA, Case
+from attend.bench.cases import all_cases
+from attend.bench.inputs import Inputs
+from attend.bench.measure import measure
+from attend.bench.peers import Unsupported
+from attend.bench.peers.attend import Attend
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
-
-
-@pytest.fixture(scope="module")
-def bench():
-    """The benchmark's modules, importable as they are for `bench/run.py`."""
-    sys.path.insert(0, str(BENCH))
-    try:
-        import cases
-        import contenders
-        import definition
-        import inputs
-        import report
-        import run
-    finally:
-        sys.path.remove(str(BENCH))
-    return {"cases": cases, "contenders": contenders, "definition": definition, "inputs": inputs, "report": report, "run": run}
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, BENCH / "run.py", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-m", "attend.bench", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -64,8 +56,8 @@ def test_wrong_arguments_of_the_limits_are_named(call, name):
         call()
 
 
-def test_work_counts_allowed_pairs_only(bench):
-    case_of, inputs_of = bench["cases"].Case, bench["inputs"].Inputs.random
+def test_work_counts_allowed_pairs_only():
+    case_of, inputs_of = Case, Inputs.random
     shape = (2, 3, 5, 4)
     assert inputs_of(case_of("full", shape, shape)).pairs == 6 * 25
     assert inputs_of(case_of("causal", shape, shape, causal=True)).pairs == 6 * 15
@@ -77,16 +69,16 @@ def test_work_counts_allowed_pairs_only(bench):
     assert both.pairs == 1 + 2 + 2 + 3 + 5 + 4
 
 
-def test_window_and_its_dense_mask_are_one(bench):
-    case = bench["cases"].Case("window", (1, 1, 7, 4), (1, 1, 7, 4), window=(2, 1))
+def test_window_and_its_dense_mask_are_one():
+    case = Case("window", (1, 1, 7, 4), (1, 1, 7, 4), window=(2, 1))
     i, j = np.arange(7)[:, None], np.arange(7)
-    assert np.array_equal(bench["inputs"].Inputs.random(case).dense_mask(), (j >= i - 2) & (j <= i + 1))
+    assert np.array_equal(Inputs.random(case).dense_mask(), (j >= i - 2) & (j <= i + 1))
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 0)}, {"mask": "boolean"}, {"mask": "bias"}])
-def test_reference_is_attention(bench, options, monkeypatch):
-    case = bench["cases"].Case("small", (2, 4, 9, 8), (2, 2, 9, 8), value_width=3, dtype="float64", **options)
-    inputs = bench["inputs"].Inputs.random(case)
+def test_reference_is_attention(options, monkeypatch):
+    case = Case("small", (2, 4, 9, 8), (2, 2, 9, 8), value_width=3, dtype="float64", **options)
+    inputs = Inputs.random(case)
     k, v = (np.repeat(array[0], 2, axis=1) for array in (inputs.k, inputs.v))
     scores = np.einsum("bhie,bhje->bhij", inputs.q, k) / math.sqrt(8) + (0 if inputs.bias is None else inputs.bias)
     i, j = np.arange(9)[:, None], np.arange(9)
@@ -98,23 +90,22 @@ def test_reference_is_attention(bench, options, monkeypatch):
         scores = np.where(inputs.mask, scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     truth = weights / weights.sum(-1, keepdims=True) @ v
-    monkeypatch.setattr(bench["inputs"], "REFERENCE_SCORES", 100)  # several blocks of rows
+    monkeypatch.setattr(inputs_module, "REFERENCE_SCORES", 100)  # several blocks of rows
     out, size = inputs.reference(0)
     assert np.allclose(out, truth, rtol=1e-13, atol=1e-14) and size == abs(inputs.v).max()
 
 
 @pytest.mark.parametrize("normalizer", reference.NORMALIZER)
 @pytest.mark.parametrize("compatibility", ["dot", "cosine", "gaussian", "l1", "additive", "none"])
-def test_reference_is_the_general_form(bench, compatibility, normalizer, monkeypatch):
-    cases = bench["cases"]
-    monkeypatch.setattr(bench["inputs"], "REFERENCE_SCORES", 300)  # several blocks of rows
-    monkeypatch.setattr(cases, "SLOW_ROWS", 7)
+def test_reference_is_the_general_form(compatibility, normalizer, monkeypatch):
+    monkeypatch.setattr(inputs_module, "REFERENCE_SCORES", 300)  # several blocks of rows
+    monkeypatch.setattr(case_module, "SLOW_ROWS", 7)
     form = {"compatibility": compatibility, "normalizer": normalizer, "scale": None if normalizer == "mean" else 0.3}
     shapes = {"q": (1, 4, 20, 8), "k": (1, 2, 20, 8), "value_width": 3, "dtype": "float64"}
     for options in ({"relative": 3}, {"grid": (4, 5), "neighborhood": 3, "relative": 1}, {"grid": (4, 5), "neighborhood": 3}):
-        case = cases.Case("small", **shapes, **options, **form)
-        inputs = bench["inputs"].Inputs.random(case)
-        meant = {"gaussian": reference.gaussian(cases.SIGMA), "additive": reference.additive(inputs.w)}
+        case = Case("small", **shapes, **options, **form)
+        inputs = Inputs.random(case)
+        meant = {"gaussian": reference.gaussian(SIGMA), "additive": reference.additive(inputs.w)}
         bias, mask = 0.0, True
         if case.grid:
             mask = reference.neighbors(case.grid, (3, 3))
@@ -129,7 +120,7 @@ def test_reference_is_the_general_form(bench, compatibility, normalizer, monkeyp
         assert size == pytest.approx(full if normalizer in ("mean", "sum", "sigmoid") else abs(inputs.v).max())
         assert inputs.pairs == 4 * (20 * 20 if not case.grid else (2 + 3 + 3 + 2) * (2 + 3 + 3 + 3 + 2))
         # What is timed is what was defined, and an error of any compared row is seen.
-        (call,) = bench["contenders"].Attend(1).calls(inputs)
+        (call,) = Attend(1).calls(inputs)
         y = call()
         assert inputs.error(y, 0) <= 1
         y[0, 3, case.rows[-1], 2] += 1e-10 * size
@@ -155,10 +146,10 @@ TOGETHER = {"softcap": 2.0, "mask": "bias", "alibi": True, "sinks": True, "dropo
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, TOGETHER], ids=str)
-def test_options_are_defined_and_timed_as_they_are_meant(bench, options, monkeypatch):
-    monkeypatch.setattr(bench["inputs"], "REFERENCE_SCORES", 300)  # several blocks of rows
-    case = bench["cases"].Case("small", (1, 4, 20, 8), (1, 2, 20, 8), value_width=3, dtype="float64", **options)
-    inputs = bench["inputs"].Inputs.random(case)
+def test_options_are_defined_and_timed_as_they_are_meant(options, monkeypatch):
+    monkeypatch.setattr(inputs_module, "REFERENCE_SCORES", 300)  # several blocks of rows
+    case = Case("small", (1, 4, 20, 8), (1, 2, 20, 8), value_width=3, dtype="float64", **options)
+    inputs = Inputs.random(case)
     mask, bias = np.ones((20, 20), bool), np.zeros((20, 20))
     if inputs.mask is not None:
         mask = inputs.mask
@@ -169,7 +160,7 @@ def test_options_are_defined_and_timed_as_they_are_meant(bench, options, monkeyp
     if case.lengths:
         mask = np.repeat([0, 1, 2], case.lengths) == np.repeat([0, 1, 2], case.lengths)[:, None]
         assert case.documents != "mask" or np.array_equal(mask, inputs.mask)
-    keep = reference.kept((1, 4, 20, 20), case.dropout, bench["cases"].SEED) if case.dropout else 1.0
+    keep = reference.kept((1, 4, 20, 20), case.dropout, SEED) if case.dropout else 1.0
     score = [reference.soft_cap(2)] if case.softcap else []
     truth, _, _ = reference.attention(inputs.q, inputs.k[0], inputs.v[0], mask=mask, bias=bias, score=score, sinks=inputs.sinks,
                                       keep=keep)
@@ -177,7 +168,7 @@ def test_options_are_defined_and_timed_as_they_are_meant(bench, options, monkeyp
     assert np.allclose(out, truth, rtol=1e-12, atol=1e-13) and size == abs(inputs.v).max()
     assert inputs.pairs == np.broadcast_to(mask, (4, 20, 20)).sum()
 
-    attend = bench["contenders"].Attend(1)
+    attend = Attend(1)
     (call,) = attend.calls(inputs)
     y = attend.shaped(inputs, call()).copy()
     assert inputs.error(y, 0) <= 1
@@ -188,9 +179,9 @@ def test_options_are_defined_and_timed_as_they_are_meant(bench, options, monkeyp
     assert attend.tiles_flops(inputs) <= attend.tiles_flops(plain) == plain.flops
 
 
-def test_dropout_is_philox_over_batch_head_query_and_key(bench):
+def test_dropout_is_philox_over_batch_head_query_and_key():
     shape, seed = (2, 3, 5, 7), 1 << 63 | 1 << 35 | 12345
-    assert np.array_equal(bench["definition"].kept(shape, 0.4, seed), reference.kept(shape, 0.4, seed) != 0)
+    assert np.array_equal(definition.kept(shape, 0.4, seed), reference.kept(shape, 0.4, seed) != 0)
 
 
 @pytest.mark.peers
@@ -205,14 +196,19 @@ def test_dropout_is_philox_over_batch_head_query_and_key(bench):
     ({"normalizer": "mean"}, False),
     *((options, "softcap" not in options) for options in OPTIONS),
 ], ids=str)
-def test_pytorch_is_asked_where_it_has_an_equal(torch, bench, options, known):
-    case = bench["cases"].Case("small", (1, 4, 20, 8), (1, 4 if "relative" in options and "grid" not in options else 1, 20, 8), value_width=3,
+def test_pytorch_is_asked_where_it_has_an_equal(torch, options, known):
+    case = Case("small", (1, 4, 20, 8), (1, 4 if "relative" in options and "grid" not in options else 1, 20, 8), value_width=3,
                                dtype="float64", **options)
-    inputs = bench["inputs"].Inputs.random(case)
+    from attend.bench.peers.pytorch import PyTorch
+
+    inputs = Inputs.random(case)
     threads = torch.get_num_threads()
     try:
-        pytorch = bench["contenders"].PyTorch(1)
-        calls = pytorch.calls(inputs)
+        pytorch = PyTorch(1)
+        try:
+            calls = pytorch.calls(inputs)
+        except Unsupported:
+            calls = None
     finally:
         torch.set_num_threads(threads)
     assert bool(calls) is known
@@ -221,8 +217,8 @@ def test_pytorch_is_asked_where_it_has_an_equal(torch, bench, options, known):
         assert (pytorch.meant(inputs) is inputs) == (not case.dropout)
 
 
-def test_a_wrong_result_is_seen(bench):
-    inputs = bench["inputs"].Inputs.random(bench["cases"].Case("small", (1, 1, 4, 8), (1, 1, 6, 8)))
+def test_a_wrong_result_is_seen():
+    inputs = Inputs.random(Case("small", (1, 1, 4, 8), (1, 1, 6, 8)))
     right = inputs.reference(0)[0].astype(np.float32)
     assert inputs.error(right, 0) <= 1
     assert inputs.error(right + np.float32(1e-4), 0) > 1
@@ -230,15 +226,15 @@ def test_a_wrong_result_is_seen(bench):
     assert inputs.error(right[..., :4], 0) == math.inf
 
 
-def test_cold_cases_go_through_more_than_a_cache_holds(bench):
-    cold = [case for case in bench["cases"].all_cases() if case.cold]
+def test_cold_cases_go_through_more_than_a_cache_holds():
+    cold = [case for case in all_cases() if case.cold]
     assert cold and all(case.caches * case.cache_bytes >= 1 << 30 for case in cold)
 
 
-def test_an_option_is_measured_beside_none(tmp_path, bench):
+def test_an_option_is_measured_beside_none(tmp_path):
     shape = (1, 2, 600, 8)
-    measure, attend, table = bench["run"].measure, bench["contenders"].Attend(1), bench["report"].OVERHEAD
-    case = bench["cases"].Case("small window", shape, shape, window=(40, 0))
+    attend, table = Attend(1), report.OVERHEAD
+    case = Case("small window", shape, shape, window=(40, 0))
     result = measure(case, [attend], threads=1, rounds=1, sample_seconds=0)
     times, tiles = result["times"], result["tiles_flops"]
     assert result["errors"].keys() == times.keys() == tiles.keys() == {"attend", "none"} and max(result["errors"].values()) <= 1
@@ -248,7 +244,7 @@ def test_an_option_is_measured_beside_none(tmp_path, bench):
     assert result["per_tile"]["median"] == pytest.approx(ratio * tiles["none"] / tiles["attend"])
     assert f"{ratio:.2f} (" in table.cells(result)[4] and len(table.cells(result)) == len(table.headings())
 
-    alone = measure(bench["cases"].Case("no option", shape, shape), [attend], threads=1, rounds=1, sample_seconds=0)
+    alone = measure(Case("no option", shape, shape), [attend], threads=1, rounds=1, sample_seconds=0)
     assert alone["times"].keys() == {"attend"} and alone["overhead"] is alone["per_tile"] is None
 
     limits = {"isa": "any", "clock": 1e9, "fma_f32": 1e9, "fma_f64": 1e9, "read": 1e9}
@@ -264,16 +260,16 @@ def test_an_option_is_measured_beside_none(tmp_path, bench):
     assert done.returncode == 2 and "--from" in done.stderr and not done.stdout
 
 
-def test_a_wrong_option_is_not_timed(bench):
-    class Wrong(bench["contenders"].Attend):
+def test_a_wrong_option_is_not_timed():
+    class Wrong(Attend):
         def shaped(self, inputs, result):
             return super().shaped(inputs, result) + np.float32(0.1 * inputs.case.alibi)
 
-    case = bench["cases"].Case("small", (1, 2, 8, 8), (1, 2, 8, 8), alibi=True)
-    result = bench["run"].measure(case, [Wrong(1)], threads=1, rounds=1, sample_seconds=0)
+    case = Case("small", (1, 2, 8, 8), (1, 2, 8, 8), alibi=True)
+    result = measure(case, [Wrong(1)], threads=1, rounds=1, sample_seconds=0)
     assert result["errors"]["attend"] > 1 and result["times"].keys() == {"none"} and result["overhead"] is None
-    for table in (bench["report"].SPEED, bench["report"].OVERHEAD):
-        assert "wrong, not timed: attend" in bench["report"].lines(result, table)[1]
+    for table in (report.SPEED, report.OVERHEAD):
+        assert "wrong, not timed: attend" in report.lines(result, table)[1]
 
 
 def test_overhead_is_of_cases_with_an_option():
@@ -284,29 +280,30 @@ def test_overhead_is_of_cases_with_an_option():
     assert done.returncode == 2 and "--overhead" in done.stderr and not done.stdout
 
 
-def test_quick_run_gives_json_and_markdown(tmp_path, bench):
+def test_quick_run_gives_json_and_markdown(tmp_path):
     file, text = tmp_path / "bench.json", tmp_path / "bench.md"
-    selection = ("--quick", "--rounds", 1, "--filter", "short sequences, L 16", "--threads", 1)
+    selection = ("--quick", "--rounds", 1, "--peers", "none", "--filter", "short sequences, L 16", "--threads", 1)
     done = run(*selection, "--json", file, "--markdown", text)
     assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(file.read_text())
-    (result,) = report["results"]
-    assert report["rounds"] == 1 and report["machine"]["limits"]["fma_f32"] > 0
+    measured = json.loads(file.read_text())
+    (result,) = measured["results"]
+    assert measured["rounds"] == 1 and measured["machine"]["limits"]["fma_f32"] > 0
     assert result["errors"]["attend"] <= 1 and result["times"]["attend"]["median"] > 0
     assert result["flops"] == 64 * 12 * 16 * 16 * 2 * (64 + 64)
     assert result["case"]["name"] in done.stdout and result["case"]["name"] in text.read_text()
 
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{bench['report'].BEGIN}\nold\n{bench['report'].END}\nafter\n")
+    readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     result["case"]["headline"] = True
-    bench["report"].update_readme(readme, report)
-    assert bench["report"].has_marks(readme) and not bench["report"].has_marks(text)
+    report.update_readme(readme, measured)
+    assert report.has_marks(readme) and not report.has_marks(text)
     new = readme.read_text()
     assert new.startswith("before\n") and new.endswith("\nafter\n") and "old" not in new and result["case"]["name"] in new
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--filter", "no such case"), ("--rounds", 0), ("--from", "no.json"), ("--json", "no/folder.json")]
+    ("option", "value"), [("--filter", "no such case"), ("--rounds", 0), ("--from", "no.json"), ("--json", "no/folder.json"), ("--peers", "nobody"),
+                        ("--plots", "no/folder")]
 )
 def test_wrong_options_exit_with_2_and_name_the_option(option, value):
     done = run(option, value)

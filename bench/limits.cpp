@@ -204,7 +204,8 @@ std::array<burst, bursts> multiply_add_bursts(const loop_counts& counts, const R
 
 /// The same over values of its own.
 template <class Element>
-std::array<burst, bursts> multiply_add_bursts(const loop_counts& counts, void (*loop)(std::int64_t, Element*), meeting_point& start) {
+std::array<burst, bursts> multiply_add_bursts(const loop_counts& counts, void (*loop)(std::int64_t, Element*),
+                                              meeting_point& start) {
   alignas(widest_vector) Element values[static_cast<std::size_t>(accumulators) * widest_vector / sizeof(Element)];
   std::iota(std::begin(values), std::end(values), Element(1));
   for (Element& value : values) value = Element(1) / value;  // different: equal chains would be one
@@ -224,7 +225,8 @@ fma_rate measure_once(const loop_counts& counts, int threads, const Bursts& burs
   fma_rate result;
   result.lanes = counts.lanes;
   std::vector<std::array<burst, bursts>> done(static_cast<std::size_t>(threads));
-  run_together(threads, [&](int thread, meeting_point& start) { done[static_cast<std::size_t>(thread)] = bursts_of_a_thread(start); });
+  run_together(threads,
+               [&](int thread, meeting_point& start) { done[static_cast<std::size_t>(thread)] = bursts_of_a_thread(start); });
 
   double fastest = 0;  // of one thread
   for (std::size_t round = 0; round < bursts; ++round) {
@@ -256,7 +258,8 @@ fma_rate measure_once(dtype type, int threads, isa set) {
   const int lanes = static_cast<int>(loop.vector_bytes / static_cast<std::size_t>(size_of(type)));
   const loop_counts counts{lanes, 2.0 * lanes * accumulators};
   return measure_once(counts, threads, [&](meeting_point& start) {
-    return type == dtype::f32 ? multiply_add_bursts(counts, loop.fma_f32, start) : multiply_add_bursts(counts, loop.fma_f64, start);
+    return type == dtype::f32 ? multiply_add_bursts(counts, loop.fma_f32, start)
+                              : multiply_add_bursts(counts, loop.fma_f64, start);
   });
 }
 

@@ -37,8 +37,8 @@ extern const loops avx512_loops;
 
 /// Products of bfloat16 with sums in float32, by one instruction set.
 struct bf16_loop {
-  int lanes;           ///< multiply-adds that a unit does in a cycle
-  int multiply_adds;   ///< of one step
+  int lanes;          ///< multiply-adds that a unit does in a cycle
+  int multiply_adds;  ///< of one step
   void (*run)(std::int64_t steps);
 };
 

@@ -48,9 +48,10 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 
 /// Whether the interpreter has the package with its benchmark. Nothing of it is shown: the one line about it is ours.
 bool has_benchmark(const std::string& python) {
-  std::vector<std::string> words{python, "-c", "import importlib.util, sys\n"
-                                               "try:\n    sys.exit(importlib.util.find_spec('attend.bench') is None)\n"
-                                               "except ImportError:\n    sys.exit(1)"};
+  std::vector<std::string> words{python, "-c",
+                                 "import importlib.util, sys\n"
+                                 "try:\n    sys.exit(importlib.util.find_spec('attend.bench') is None)\n"
+                                 "except ImportError:\n    sys.exit(1)"};
   posix_spawn_file_actions_t quiet;
   posix_spawn_file_actions_init(&quiet);
   posix_spawn_file_actions_addopen(&quiet, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
@@ -69,7 +70,8 @@ bool has_benchmark(const std::string& python) {
 
 void bench(const std::vector<std::string>& given) {
   const std::string python = interpreter();
-  if (!has_benchmark(python)) throw usage_error("expected the Python package attend (pip install attend), got " + python + " without it");
+  if (!has_benchmark(python))
+    throw usage_error("expected the Python package attend (pip install attend), got " + python + " without it");
   std::vector<std::string> words{python, "-m", "attend.bench"};
   words.insert(words.end(), given.begin(), given.end());
   // In this process: signals, the terminal and the exit code are then those of the program, without anything between.

@@ -57,7 +57,8 @@ int info(const info_arguments& given) {
     std::cout << "multiply-adds, " << name_of(here.set) << ", " << here.threads << " threads: " << number(here.fma_f32 * 1e-9)
               << " GF/s in float32, " << number(here.fma_f64 * 1e-9) << " GF/s in float64\n";
     if (here.dpbf16) std::cout << "products of pairs of bfloat16 (dpbf16): " << number(here.dpbf16->flops * 1e-9) << " GF/s\n";
-    if (here.amx_bf16) std::cout << "products of tiles of bfloat16 (amx_bf16): " << number(here.amx_bf16->flops * 1e-9) << " GF/s\n";
+    if (here.amx_bf16)
+      std::cout << "products of tiles of bfloat16 (amx_bf16): " << number(here.amx_bf16->flops * 1e-9) << " GF/s\n";
     std::cout << "reading: " << number(here.read * 1e-9) << " GB/s\n"
               << "clock: " << number(here.clock * 1e-9) << " GHz\n";
   }

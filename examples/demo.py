@@ -29,7 +29,7 @@ NEXT = (  # what it shows, what to type in the repository's folder
         "z = numpy.load('examples/data/minilm_qkv.npz'); "
         "print(attend.attention(z['l0_q'], z['l0_k'], z['l0_v']).shape)\"",
     ),
-    ("against this machine's limits, and PyTorch once ./dev test --peers has installed it", "./dev bench --quick"),
+    ("against this machine's limits, and those of its peers that are installed", "./dev bench --quick"),
 )
 
 

@@ -19,7 +19,7 @@ from .peers import ADAPTERS, load
 from .peers.attend import Attend
 
 README, DOCUMENT, PICTURES = Path("README.md"), Path("docs/performance.md"), Path("docs/pictures")
-EPILOG = """peers: {}. Those that are not installed are named and left out; pip install 'attend[bench]' installs them all. Results are compared
+EPILOG = """peers: {}. Those that are not installed are named and left out; pip install 'attend[bench]' installs all. Results are compared
 with float64 before they are timed. --update-readme and --update-docs belong to the sources of attend and are given in their folder."""
 
 

@@ -39,7 +39,7 @@ void require_array(nb::handle value, const char* name);
 /// attend.set_num_threads.
 void set_thread_count(nb::handle threads);
 
-/// What this machine can do at most, for benchmarks: see bench/limits.hpp.
+/// What this machine can do at most, for benchmarks: see bench/limits.hpp, and a call timed from C++.
 void define_limits(nb::module_& module);
 
 }  // namespace attend::python

@@ -6,7 +6,7 @@
 // Scores: 4 keys x few_score_rows queries of dot products at a time, summed across lanes four at once. Values: few_value_rows
 // x few_vectors sums over a few keys that stay in L1 while all rows meet them. Tiles are long, so that K and then V are read
 // in long straight runs: each change of direction costs the hardware's prefetching a new start. A row's numbers do not depend
-// on how many rows share the block. Benchmark: bench/run.py --filter decode.
+// on how many rows share the block. Benchmark: attend bench --filter decode.
 
 template <class S>
 struct few_queries : few_rows<S> {

@@ -8,7 +8,7 @@
 //   m, l     [lanes]            running maximum and denominator
 //
 // K and V are read in place, one scalar broadcast at a time (stripe.inl); halves are gathered tile by tile as numbers first. Registers: micro_rows x micro_vectors sums, micro_vectors
-// operands, one broadcast (see the policy). Sums run per tile, tiles into their chunk. Benchmark: bench/run.py --filter
+// operands, one broadcast (see the policy). Sums run per tile, tiles into their chunk. Benchmark: attend bench --filter
 // prefill.
 
 template <class S>

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import attend
 import reference
 from attend import _core
 from attend.bench import case as case_module
-from attend.bench import definition, inputs as inputs_module, report
+from attend.bench import definition, inputs as inputs_module, machine, report
 from attend.bench.case import SEED, SIGMA, Case
 from attend.bench.cases import all_cases
 from attend.bench.inputs import Inputs
-from attend.bench.measure import measure
+from attend.bench.measure import Contest, measure
 from attend.bench.peers import Unsupported
 from attend.bench.peers.attend import Attend
 
@@ -38,6 +39,27 @@ def test_multiply_add_peak_explains_itself(dtype):
     assert rate["validity"] == pytest.approx(rate["flops"] / expected)
 
 
+@pytest.mark.parametrize("isa, lanes", [("avx512_bf16", 32), ("amx_bf16", 512)])
+def test_products_of_bfloat16_are_a_limit_where_the_machine_has_them(isa, lanes):
+    if isa not in attend.info()["instruction_sets"]["detected"]:
+        with pytest.raises(ValueError, match=f"set: expected one that this machine has, got {isa}"):
+            _core.fma_rate("bfloat16", 1, isa)
+        pytest.skip(f"this machine lacks {isa}")
+    rate = _core.fma_rate("bfloat16", 1, isa)
+    assert rate["lanes"] == lanes and rate["flops"] > 1e9
+    units = rate["units"] if rate["units"] >= 1 else 1 / rate["units"]
+    assert units == pytest.approx(round(units))  # 1, 2, … or 1/2, 1/3, …
+    assert rate["validity"] == pytest.approx(rate["flops"] / (lanes * rate["units"] * 2 * rate["clock"]))
+
+
+def test_every_limit_is_measured_or_none():
+    limits, sets = _core.measure_limits(1), attend.info()["instruction_sets"]["detected"]
+    for name, isa in (("dpbf16", "avx512_bf16"), ("amx_bf16", "amx_bf16")):
+        assert (limits[name] is not None) == (isa in sets)
+    unit = machine.unit_of("bfloat16")
+    assert unit == ("amx_bf16" if "amx_bf16" in sets else "dpbf16" if "avx512_bf16" in sets else "fma_f32")
+
+
 def test_read_bandwidth_and_clock_are_plausible():
     assert 1e8 < _core.read_bandwidth(1, 1 << 26) < 1e13
     assert 1e8 < _core.clock() < 1e11
@@ -48,6 +70,9 @@ def test_read_bandwidth_and_clock_are_plausible():
     [
         (lambda: _core.fma_peak("float32", 0), "threads"),
         (lambda: _core.fma_peak("int8", 1), "dtype"),
+        (lambda: _core.fma_rate("float32", 1, "avx3"), "isa"),
+        (lambda: _core.fma_rate("bfloat16", 1, "avx2"), "set"),
+        (lambda: _core.seconds_of_call(*[np.zeros((1, 1, 1, 1), np.float32)] * 4, 0, 1), "calls"),
         (lambda: _core.read_bandwidth(1, 100), "bytes"),
     ],
 )
@@ -308,3 +333,30 @@ def test_quick_run_gives_json_and_markdown(tmp_path):
 def test_wrong_options_exit_with_2_and_name_the_option(option, value):
     done = run(option, value)
     assert done.returncode == 2 and option in done.stderr and not done.stdout
+
+
+def test_a_call_from_cpp_is_the_call_and_takes_time():
+    inputs = Inputs.random(Case("tiny", (1, 1, 4, 16), (1, 1, 16, 16), arrays="C++"))
+    (call,) = Attend(1).calls(inputs)
+    assert inputs.error(call(), 0) <= 1 and 0 < call.seconds(10) < 1
+
+
+def test_contenders_go_through_the_caches_in_one_turn(monkeypatch):
+    """Contenders share memory: what one has just read must not be what the next one reads."""
+    monkeypatch.setattr(Case, "caches", property(lambda self: 5))
+    inputs, read = Inputs.random(Case("cold", (1, 1, 1, 8), (1, 1, 6, 8))), []
+
+    class Watched(Attend):
+        def __init__(self, name):
+            super().__init__(1)
+            self.name = name
+
+        def calls(self, inputs):
+            made = super().calls(inputs)
+            return [lambda cache=cache, call=call: (read.append(cache), call())[1] for cache, call in enumerate(made)]
+
+    contest = Contest([Watched("attend"), Watched("other")], inputs, 0)
+    read.clear()
+    for name in ("attend", "other", "other", "attend", "attend", "other"):
+        contest.sample(name)
+    assert read == [0, 1, 2, 3, 4, 0]

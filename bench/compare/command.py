@@ -19,8 +19,9 @@ from .peers import ADAPTERS, load
 from .peers.attend import Attend
 
 README, DOCUMENT, PICTURES = Path("README.md"), Path("docs/performance.md"), Path("docs/pictures")
-EPILOG = """peers: {}. Those that are not installed are named and left out; pip install 'attend[bench]' installs all. Results are compared
-with float64 before they are timed. --update-readme and --update-docs belong to the sources of attend and are given in their folder."""
+EPILOG = """peers: {}. Those that are not installed are named and left out; pip install 'attend[bench]' installs all. Results
+are compared with float64 before they are timed. --update-readme and --update-docs belong to the sources of attend and are
+given in their folder."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--threads", type=int, help="threads of all contenders and limits (default: what attend uses)")
     made.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     made.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
-    made.add_argument("--plots", type=Path, metavar="DIR", help="write pictures: roofline, time over L (and so --sweep), times of peers")
+    made.add_argument("--plots", type=Path, metavar="DIR", help="write pictures: roofline, time over L (with --sweep), peers")
     made.add_argument("--plot-format", choices=plots.FORMATS, default="svg", help="of --plots (default svg)")
     made.add_argument("--update-readme", action="store_true", help="write the headline rows between the marks in README.md")
     made.add_argument("--update-docs", action="store_true", help="write docs/performance.md and its pictures")
@@ -66,7 +67,9 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     if options.update_docs and not PICTURES.is_dir():
         made.error(f"--update-docs: expected the folder of attend's sources, got one without {PICTURES}")
     if (options.plots or options.update_docs) and find_spec("matplotlib") is None:
-        made.error(f"{'--plots' if options.plots else '--update-docs'}: expected matplotlib (pip install 'attend[bench]'), got none")
+        made.error(
+            f"{'--plots' if options.plots else '--update-docs'}: expected matplotlib (pip install 'attend[bench]'), got none"
+        )
     for name in ("rounds", "threads"):
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -8,7 +8,8 @@ import numpy as np
 
 NAMES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f16"}  # and how tables write them
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
-BOUNDS = {"float32": 2e-6, "float64": 1e-12, "bfloat16": 8e-3, "float16": 1e-3}  # largest error, times the largest |v| or sum of |w v|
+# The largest error that is allowed, times the largest |v| or sum of |w v|.
+BOUNDS = {"float32": 2e-6, "float64": 1e-12, "bfloat16": 8e-3, "float16": 1e-3}
 
 
 def is_half(name: str) -> bool:

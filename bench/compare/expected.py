@@ -1,7 +1,7 @@
 """What the project expects of each kind of work, fixed before it was measured; `docs/performance.md` shows both.
 
-Fractions are of the limit that a case is held against, ratios are times of a peer over that of attend: at least. Seconds, and the ratio
-to the same call without its option, are at most.
+Fractions are of the limit that a case is held against, ratios are times of a peer over that of attend: at least. Seconds, and the
+ratio to the same call without its option, are at most.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def prefill(dtype: str, width: int, causal: bool) -> Expected:
         return Expected({"fma_f64": 0.76 if wide else 0.68}, {"PyTorch": 1.4, "fastest": 1.4}, of_none)
     if dtype == "float16":  # at least the rate of float32
         return Expected({"fma_f32": (0.84 if wide else 0.78) - less}, {"PyTorch": 1.6, "fastest": 1.3}, of_none)
-    return Expected({"amx_bf16": 0.30 if wide else 0.22, "dpbf16": 0.65}, {"PyTorch": 2.5 if causal else 2.0, "fastest": 1.5}, of_none)
+    return Expected(
+        {"amx_bf16": 0.30 if wide else 0.22, "dpbf16": 0.65}, {"PyTorch": 2.5 if causal else 2.0, "fastest": 1.5}, of_none
+    )
 
 
 def decode(dtype: str, grouped: bool) -> Expected:

@@ -107,7 +107,7 @@ class Inputs:
         return self.structure() if self.mask is None else self.structure() & self.mask
 
     def written_out(self) -> np.ndarray | None:
-        """The one dense mask or bias, of rank 2 or 4, of a peer that knows nothing else; causal, soft cap and sinks are not in it."""
+        """The one dense mask or bias, of rank 2 or 4, of a peer that knows nothing else; without causal, soft cap and sinks."""
         case = self.case
         rows, columns = np.arange(case.q[2]), np.arange(case.k[2])
         dense = self.bias if self.bias is not None else self.dense_mask()
@@ -134,7 +134,7 @@ class Inputs:
     def dense_relative(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """The table written out for these queries and keys, (H, rows, columns)."""
         reach = self.case.relative
-        return self.relative[:, *(np.clip(step, -reach, reach) + reach for step in self.case.steps(rows, columns))]
+        return self.relative[(slice(None), *(np.clip(step, -reach, reach) + reach for step in self.case.steps(rows, columns)))]
 
     def by_group(self, array: np.ndarray, rows: np.ndarray, columns: slice) -> np.ndarray:
         """These rows and columns of an array that broadcasts against (H, L, S), (..., Hk, H / Hk, rows, columns)."""

@@ -1,8 +1,8 @@
 """Measuring one case: everything in one process, interleaved round by round.
 
-A round is: limit, contenders, limit. The limit of a round is the larger of those measured right before and right after it, and ratios are
-taken within a round before their median is. Each result is compared with float64 before it is timed; a wrong one is reported and never
-timed. A case with an option is measured beside "none", attend over the same arrays without it.
+A round is: limit, contenders, limit. The limit of a round is the larger of those measured right before and right after it, and
+ratios are taken within a round before their median is. Each result is compared with float64 before it is timed; a wrong one is
+reported and never timed. A case with an option is measured beside "none", attend over the same arrays without it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def seconds_of(calls: list[Call]) -> float:
 
 
 def worst_error(contender: Peer, inputs: Inputs, calls: list[Call]) -> float:
-    """The largest error of its calls, in units of the bound; NaN counts as infinite. Of dozens of caches, a peer is asked about some."""
+    """The largest error of its calls, in units of the bound; NaN counts as infinite. Of dozens of caches, a peer computes some."""
     meant, own = contender.meant(inputs), contender.name == "attend"
     caches = range(len(calls)) if own else sorted({*range(len(calls))[:COMPARED], len(calls) - 1})
     errors = (meant.error(contender.shaped(inputs, calls[cache]()), cache, widened=not own) for cache in caches)
@@ -130,7 +130,9 @@ def measure(case: Case, contenders: list[Peer], threads: int, rounds: int, sampl
             "validity": spread([limit.validity for limit in limits]),
         },
         "fraction": spread([limit.seconds(inputs) / time for limit, time in zip(limits, mine)]),
-        "ratios": {name: spread([peer / time for peer, time in zip(samples, mine)]) for name, samples in peers.items()} if mine else {},
+        "ratios": {name: spread([peer / time for peer, time in zip(samples, mine)]) for name, samples in peers.items()}
+        if mine
+        else {},
         "overhead": spread(overhead),  # time over that of "none"
         "per_tile": spread([ratio * tiles["none"] / tiles["attend"] for ratio in overhead]),  # the same of one flop of tiles
     }

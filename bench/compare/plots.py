@@ -33,7 +33,9 @@ def roofline(report: dict, axes) -> None:
             axes.plot(intensity, np.minimum(limits[unit], intensity * limits["read"]) * 1e-9, label=name, linewidth=1)
     marks = dict(zip(dtypes.NAMES, "os^v", strict=True))
     for dtype, mark in marks.items():
-        done = [one for one in in_the_table(report) if one["case"]["dtype"] == dtype and one["times"].get("attend") and one["flops"]]
+        done = [
+            one for one in in_the_table(report) if one["case"]["dtype"] == dtype and one["times"].get("attend") and one["flops"]
+        ]
         if done:
             x = [one["flops"] / one["moved_bytes"] for one in done]
             y = [one["flops"] / one["times"]["attend"]["median"] * 1e-9 for one in done]
@@ -73,7 +75,9 @@ def speed_up(report: dict, axes) -> None:
         if at:
             rows, values = zip(*at, strict=True)
             axes.barh([row + (position + 0.5) * height - 0.425 for row in rows], values, height, label=peer, color=colour[peer])
-    axes.set_yticks(range(len(cases)), [f"{one['case']['name']} ({dtypes.NAMES[one['case']['dtype']]})" for one in cases], fontsize=7)
+    axes.set_yticks(
+        range(len(cases)), [f"{one['case']['name']} ({dtypes.NAMES[one['case']['dtype']]})" for one in cases], fontsize=7
+    )
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} ×")
     axes.axvline(1, color="black", linewidth=1)

@@ -13,7 +13,7 @@ def fastest(result: dict) -> tuple[str, dict] | None:
 
 
 def comparisons(result: dict) -> list[dict]:
-    """One for each number that was expected and for which there is something measured: what, expected, reached, and whether it holds."""
+    """One for each number that was expected and for which there is something measured, and whether it holds."""
     expected, times = result["case"]["expected"], result["times"]
     if not times.get("attend"):
         return []

@@ -73,7 +73,7 @@ def missed(result: dict) -> str:
         if one["what"] == "seconds":
             unit, factor = " µs", 1e6
         texts.append(f"{one['what']} {one['reached'] * factor:.2f} {sign} {one['expected'] * factor:g}{unit}")
-    return ", ".join(texts) or ("-" if not result["reached"] else "reached")
+    return ", ".join(texts) or ("nothing" if result["reached"] else "-")
 
 
 def of_the_limit(result: dict) -> str:
@@ -216,7 +216,10 @@ def of_every_peer(report: dict) -> list[str]:
     rows = []
     for result in in_the_table(report):
         times = result["times"]
-        cells = ["not installed" if missing.get(name, "").startswith("not installed") else milliseconds(times.get(name)) for name in peers]
+        cells = [
+            "not installed" if missing.get(name, "").startswith("not installed") else milliseconds(times.get(name))
+            for name in peers
+        ]
         wrong = [name in result["errors"] and name not in times for name in peers]
         cells = ["wrong" if bad else cell.replace("-", "–") for cell, bad in zip(cells, wrong, strict=True)]
         rows.append([result["case"]["name"], short_dtype(result), milliseconds(times.get("attend")), *cells])
@@ -237,38 +240,44 @@ def of_what_was_expected(report: dict) -> list[str]:
     return table_of(headings, rows)
 
 
+DOCUMENT = """\
+# Performance
+
+Written by `./dev bench --update-docs`; `attend bench` measures the same on your machine.
+
+{summary}.
+
+Every figure is a median of rounds interleaved in one process: limit, everybody, limit. A limit is the multiply-add peak of a type
+(`fma_f32`, `fma_f64`, `dpbf16`, `amx_bf16`) or, for decoding with cold keys and values, what takes longer of products and reading
+(`read`). Ratios are the time of a peer over that of attend within a round. Each result was compared with float64 before it was
+timed; errors, and why a peer was not asked, stand in the JSON. Decoding goes through more than 1 GiB of caches in turn.
+
+## Expected and reached
+
+`expected` was fixed before anything was measured: the fraction of the limit, then the least ratio to each peer named; `none` is the
+same call without its option, and its ratio a most. `short of` is what was not reached.
+
+{expected}
+
+## Milliseconds of everybody
+
+– : no call of this peer for the case; `wrong`: a result that is not within its bound, so that it was not timed.
+
+{everybody}
+
+## Pictures
+
+{pictures}
+"""
+
+
 def document(report: dict, pictures: list[tuple[str, str]]) -> str:
     """`docs/performance.md`; pictures are pairs of a title and an address."""
-    return "\n".join(
-        [
-            "# Performance",
-            "",
-            "Written by `./dev bench --update-docs`; `attend bench` measures the same on your machine.",
-            "",
-            f"{summary(report)}.",
-            "",
-            "Every figure is a median of rounds interleaved in one process: limit, everybody, limit. A limit is the multiply-add peak of a",
-            "type (`fma_f32`, `fma_f64`, `dpbf16`, `amx_bf16`) or, for decoding with cold keys and values, what takes longer of products and",
-            "reading (`read`). Ratios are the time of a peer over that of attend within a round. Each result was compared with float64 before",
-            "it was timed; errors and reasons stand in the JSON. Decoding goes through more than 1 GiB of caches in turn.",
-            "",
-            "## Expected and reached",
-            "",
-            "`expected`, fixed before anything was measured: the fraction of the limit, then the least ratio to each peer named; `none` is the",
-            "same call without its option, and its ratio a most. `short of` lists what was not reached.",
-            "",
-            *of_what_was_expected(report),
-            "",
-            "## Milliseconds of everybody",
-            "",
-            "– : no call of this peer for the case, `wrong`: its result is not within its bound, so that it was not timed.",
-            "",
-            *of_every_peer(report),
-            "",
-            "## Pictures",
-            "",
-            *(line for title, address in pictures for line in (f"![{title}]({address})", "")),
-        ]
+    return DOCUMENT.format(
+        summary=summary(report),
+        expected="\n".join(of_what_was_expected(report)),
+        everybody="\n".join(of_every_peer(report)),
+        pictures="\n\n".join(f"![{title}]({address})" for title, address in pictures),
     )
 
 

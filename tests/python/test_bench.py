@@ -13,7 +13,8 @@ import attend
 import reference
 from attend import _core
 from attend.bench import case as case_module
-from attend.bench import definition, inputs as inputs_module, machine, report
+from attend.bench import definition, machine, report
+from attend.bench import inputs as inputs_module
 from attend.bench.case import SEED, SIGMA, Case
 from attend.bench.cases import all_cases
 from attend.bench.inputs import Inputs
@@ -25,9 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "attend.bench", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
-    )
+    line = [sys.executable, "-m", "attend.bench", *map(str, arguments)]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -327,8 +327,15 @@ def test_quick_run_gives_json_and_markdown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--filter", "no such case"), ("--rounds", 0), ("--from", "no.json"), ("--json", "no/folder.json"), ("--peers", "nobody"),
-                        ("--plots", "no/folder")]
+    ("option", "value"),
+    [
+        ("--filter", "no such case"),
+        ("--rounds", 0),
+        ("--from", "no.json"),
+        ("--json", "no/folder.json"),
+        ("--peers", "nobody"),
+        ("--plots", "no/folder"),
+    ],
 )
 def test_wrong_options_exit_with_2_and_name_the_option(option, value):
     done = run(option, value)

@@ -30,7 +30,8 @@ CASES = {
     "caches": Case("caches", (1, 4, 1, 16), (1, 2, 64, 16)),
 }
 # What each has a call for; where a peer has none, its adapter says why.
-DENSE = {"full", "causal", "decode", "window", "boolean", "boolean per head", "bias", "bias per key", "ALiBi", "documents", "scale", "caches"}
+DENSE = {"full", "causal", "decode", "window", "boolean", "boolean per head", "bias", "bias per key", "ALiBi", "documents"}
+DENSE |= {"scale", "caches"}
 HAS = {
     "torch": DENSE | {"narrow values"},
     "torch-math": DENSE | {"narrow values"},
@@ -50,10 +51,14 @@ def key(request):
 @pytest.fixture(scope="module")
 def peer(key):
     """The adapter, where what it adapts is installed."""
+    torch = pytest.importorskip("torch") if key.startswith("torch") else None
+    threads = torch.get_num_threads() if torch else None
     found, missing = load([key], THREADS)
     if missing:
         pytest.skip(f"{key}: {missing[ADAPTERS[key][0]]}")
-    return found[0]
+    yield found[0]
+    if torch:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.peers
@@ -83,15 +88,16 @@ def test_halves_are_handed_over_as_they_are(key, peer, name, dtype):
 def test_an_adapter_reads_the_arrays_of_its_own_cache(key, peer, monkeypatch):
     monkeypatch.setattr(Case, "caches", property(lambda self: 3))
     inputs = Inputs.random(CASES["caches"])
-    calls = peer.calls(inputs)
-    assert len(calls) == 3
     with peer.running():
+        calls = peer.calls(inputs)
+        assert len(calls) == 3
         assert worst_error(peer, inputs, calls) <= 1
         assert worst_error(peer, inputs, calls[1:] + calls[:1]) > 1
 
 
 @pytest.mark.peers
 def test_flexattention_compiles_a_window(torch):
+    threads = torch.get_num_threads()
     (flex,), missing = load(["flex"], THREADS)
     assert not missing
     contest = Contest([Attend(THREADS), flex], Inputs.random(CASES["window"]), 0)
@@ -100,6 +106,7 @@ def test_flexattention_compiles_a_window(torch):
     assert contest.errors[flex.name] <= 1
     with pytest.raises(Unsupported, match="asked only about"):
         flex.calls(Inputs.random(CASES["full"]))
+    torch.set_num_threads(threads)
 
 
 def test_a_peer_that_is_not_installed_is_named(monkeypatch):

@@ -53,10 +53,13 @@ def stored(tmp_path):
     wanted = Expected({"fma_f32": 0.78}, {"PyTorch": 1.5, "fastest": 1.2})
     good = Case("good", shape, shape, headline=True, expected=wanted)
     bad = Case("bad", shape, shape, headline=True, expected=wanted)
-    results = [result_of(good, 1e-3, {"PyTorch": 2e-3, "JAX": 1.5e-3}), result_of(bad, 1e-3, {"PyTorch": 1.4e-3}, 0.5, {"JAX": "no bad"})]
+    results = [result_of(good, 1e-3, {"PyTorch": 2e-3, "JAX": 1.5e-3})]
+    results.append(result_of(bad, 1e-3, {"PyTorch": 1.4e-3}, 0.5, {"JAX": "no bad"}))
     for causal in (False, True):
-        results.append(result_of(Case(f"sweep {causal}", shape, shape, causal=causal, sweep=True), 1e-3, {"PyTorch": 2e-3}))
-    machine = {"processor": "any", "threads": 2, "limits": LIMITS, "versions": VERSIONS, "missing": {"ggml": "not installed (ggml)"}}
+        point = Case(f"sweep {causal}", shape, shape, causal=causal, sweep=True)
+        results.append(result_of(point, 1e-3, {"PyTorch": 2e-3}))
+    machine = {"processor": "any", "threads": 2, "limits": LIMITS, "versions": VERSIONS}
+    machine["missing"] = {"ggml": "not installed (ggml)"}
     file = tmp_path / "bench.json"
     file.write_text(json.dumps({"machine": machine, "rounds": 3, "results": results}))
     return file
@@ -64,7 +67,7 @@ def stored(tmp_path):
 
 def test_expected_stands_beside_what_was_reached(stored):
     good, bad, *_ = json.loads(stored.read_text())["results"]
-    assert [one["holds"] for one in good["reached"]] == [True, True, True] and report.missed(good) == "reached"
+    assert [one["holds"] for one in good["reached"]] == [True, True, True] and report.missed(good) == "nothing"
     assert report.missed(bad) == "fma_f32 0.50 < 0.78, PyTorch 1.40 < 1.5"
     assert report.times_fastest(good) == "1.50 JAX" and report.times_fastest(bad) == "1.40 PyTorch"
     assert report.expected(good) == "0.78, PyTorch 1.5, fastest 1.2"
@@ -72,7 +75,7 @@ def test_expected_stands_beside_what_was_reached(stored):
 
 def test_at_most_is_compared_as_at_most():
     tiny = Case("tiny", (1, 1, 4, 16), (1, 1, 16, 16), expected=Expected(seconds=2e-6))
-    assert report.missed(result_of(tiny, 1e-6, {})) == "reached"
+    assert report.missed(result_of(tiny, 1e-6, {})) == "nothing"
     assert report.missed(result_of(tiny, 3e-6, {})) == "seconds 3.00 > 2 µs"
     masked = Case("masked", (1, 1, 4, 16), (1, 1, 16, 16), mask="boolean", expected=Expected(of_none=1.15))
     result = result_of(masked, 1e-6, {}) | {"overhead": spread(1.2)}
@@ -82,7 +85,7 @@ def test_at_most_is_compared_as_at_most():
 def test_the_document_has_every_cell_and_who_is_missing(stored):
     text = report.document(json.loads(stored.read_text()), [("Roofline", "pictures/r.svg")])
     lines = text.splitlines()
-    (row,) = [line for line in lines if line.startswith("| bad |") and "no" not in line.split("|")[4] and "<" in line]
+    (row,) = [line for line in lines if line.startswith("| bad |") and "<" in line]
     assert "fma_f32 0.50 < 0.78" in row
     table = lines[lines.index("## Milliseconds of everybody") :]
     (good,) = [line for line in table if line.startswith("| good |")]
@@ -132,7 +135,8 @@ def test_every_kind_of_work_with_an_expectation_is_measured():
     cases = [case for case in all_cases() if case.expected != Expected()]
     assert {case.dtype for case in cases if case.name.startswith("prefill 2048, E 128, causal")} == set(dtypes.NAMES)
     assert {case.dtype for case in cases if case.cold} == {"float32", "bfloat16", "float16"}
-    for words in ("short sequences, L 16", "vision", "77 keys", "boolean mask 2048", "bias 2048", "packed", "window 256", "from C++"):
+    kinds = ("short sequences, L 16", "vision", "77 keys", "boolean mask 2048", "bias 2048", "packed", "window 256", "from C++")
+    for words in kinds:
         assert any(words in case.name for case in cases), words
     names = [(case.name, case.dtype) for case in all_cases()]
     assert len(names) == len(set(names))
@@ -178,8 +182,8 @@ class TestCommand:
             assert done.stderr.count("\n") == 1 and done.stderr.startswith("attend bench: expected ") and "attend" in done.stderr
 
     def test_an_interrupt_ends_it_as_one(self):
-        measuring = subprocess.Popen([COMMAND, "bench", "--peers", "none", "--rounds", "100000", "--filter", "tiny call, L 4, S 16, E 16"],
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = [COMMAND, "bench", "--peers", "none", "--rounds", "100000", "--filter", "tiny call, L 4, S 16, E 16"]
+        measuring = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             assert "attend" in measuring.stdout.readline()  # it measures
             time.sleep(0.5)

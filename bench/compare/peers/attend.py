@@ -12,7 +12,6 @@ from attend import _core
 
 from .. import packed
 from ..case import SEED, SIGMA
-from ..dtypes import numpy_dtype
 from ..inputs import Inputs
 from .peer import Call, Peer
 

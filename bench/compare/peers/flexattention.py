@@ -1,7 +1,8 @@
 """FlexAttention of PyTorch, compiled: masks and scores as functions of positions.
 
-Quirks: it is compiled by g++ at the first call of a case, for tens of seconds, so that it is asked only where its functions say what
-other calls of PyTorch need dense masks for. On CPU blocks are of 128 × 128, and a window's block mask is made before the clock starts.
+Quirks: it is compiled by g++ at the first call of a case, for tens of seconds, so that it is asked only where its functions say
+what other calls of PyTorch need dense masks for. On CPU blocks are of 128 × 128, and a window's block mask is made before the
+clock starts.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class FlexAttention(Peer):
         if case.documents == "packed" or not (case.window or case.mask == "boolean" or case.alibi or case.softcap or case.lengths):
             raise Unsupported("asked only about windows, boolean masks, documents, ALiBi and soft caps")
         seen = [case.mask, case.lengths, case.window or case.causal]
-        if case.mask == "bias" or case.sinks or case.dropout or case.relative or (case.alibi and case.softcap) or sum(map(bool, seen)) > 1:
+        others = [case.mask == "bias", case.sinks, case.dropout, case.relative, case.neighborhood, case.alibi and case.softcap]
+        if any(others) or sum(map(bool, seen)) > 1:
             raise Unsupported("asked only about one option at a time")
         if not shutil.which("g++"):
             raise Unsupported("it needs g++ at run time")

@@ -1,8 +1,8 @@
 """ggml, the library of llama.cpp: ggml_flash_attn_ext.
 
-Quirks: queries and results are float32 whatever keys and values are; masks and biases are float16, causal and windows are such masks, too,
-made before the clock starts. Values of float16 are summed up in float16. What it cannot do ends the process, so that it is refused here.
-Threads are those of `ggml_graph_plan`; its build for this machine is made when it is installed.
+Quirks: queries and results are float32 whatever keys and values are; masks and biases are float16, causal and windows are such
+masks, too, made before the clock starts. Values of float16 are summed up in float16. What it cannot do ends the process, so that
+it is refused here. Threads are those of `ggml_graph_plan`; its build for this machine is made when it is installed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Ggml(Peer):
             raise Unsupported("biases in float16 only")
         also = {}
         if bias is not None:
-            also["mask"] = np.ascontiguousarray(np.broadcast_to(bias, (1, *bias.shape[-3:]) if bias.ndim == 4 else (1, 1, *bias.shape)), np.float16)
+            also["mask"] = np.ascontiguousarray(bias.reshape((1,) * (4 - bias.ndim) + bias.shape), np.float16)
         q = np.ascontiguousarray(inputs.q, np.float32)
         sets = [{"q": q, "k": k, "v": v} | also for k, v in zip(inputs.k, inputs.v, strict=True)]
         return [Graph(case, arrays, self.threads) for arrays in sets]

@@ -1,19 +1,20 @@
 """JAX: jax.nn.dot_product_attention, compiled by XLA for CPUs.
 
-Quirks: arrays are (B, L, H, E) and copied into that layout before the clock starts. It holds L × S weights. XLA takes the number of its
-threads from the environment variable NPROC when JAX starts, and one process has one number. A call returns before its result is there,
-so that each call waits for it.
+Quirks: arrays are (B, L, H, E) and copied into that layout before the clock starts. It holds L × S weights. XLA takes the number
+of its threads from the environment variable NPROC when JAX starts, and one process has one number. A call returns before its
+result is there, so that each call waits for it.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-
-import numpy as np
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..inputs import Inputs
 from .peer import Call, Peer, Unsupported, first_line, require_moderate_weights, require_written_out
@@ -32,8 +33,13 @@ class Jax(Peer):
         super().__init__(threads)
         if os.environ.setdefault("NPROC", str(threads)) != str(threads):
             raise RuntimeError(f"NPROC is {os.environ['NPROC']} in this process, and {threads} threads are asked for")
-        jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_enable_x64", True)
+        self.device = jax.devices("cpu")[0]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Without float64 made float32, and without the devices of this process that are no CPU."""
+        with jax.enable_x64(True), jax.default_device(self.device):
+            yield
 
     def calls(self, inputs: Inputs) -> list[Call]:
         case = inputs.case

@@ -1,8 +1,8 @@
 """ONNX Runtime: the operators Attention of ONNX (opset 23) and GroupQueryAttention of its own domain.
 
-Quirks: both are models of one node, bound to memory that stays. Attention knows no windows: they are dense masks. GroupQueryAttention is
-causal, its last query at the last key; it takes (B, L, H · E) and a cache which its new keys are written into, here with the numbers that
-stand there already. Threads are `intra_op_num_threads`.
+Quirks: both are models of one node, bound to memory that stays. Attention knows no windows: they are dense masks.
+GroupQueryAttention is causal, its last query at the last key; it takes (B, L, H · E) and a cache which its new keys are written
+into, here with the numbers that stand there already. Threads are `intra_op_num_threads`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from ..case import Case
 from ..inputs import Inputs
 from .peer import Call, Peer, Unsupported, first_line, require_dtype, require_moderate_weights, require_written_out
 
-TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+}
 ERRORS = (Exception,)  # the runtime's own classes share no narrower one
 
 
@@ -107,7 +112,8 @@ def rows(array: np.ndarray) -> np.ndarray:
 def require_group_query(case: Case) -> None:
     require_written_out(case, "softcap")
     require_dtype(case, "float32", "float16")
-    if case.mask or case.alibi or case.relative or case.lengths or (case.window and (case.window[0] is None or case.window[1] != 0)):
+    other_window = case.window and (case.window[0] is None or case.window[1] != 0)
+    if case.mask or case.alibi or case.relative or case.lengths or other_window:
         raise Unsupported("causal and windows only")
     if not (case.causal or case.window or case.q[2] == 1) or case.q[2] not in (1, case.k[2]):
         raise Unsupported("causal only, of one new token or of all")

@@ -25,15 +25,16 @@ class Peer:
 
     name: str
     version: str
-    # Its results may be wrong by so many times the bound of attend, by type: half types are rounded at more places by most peers. What
-    # their errors are is recorded.
+    # Its results may be wrong by so many times the bound of attend, by type: most peers round halves at more places. Their errors
+    # are recorded.
     slack: dict[str, float] = {"bfloat16": 4.0, "float16": 4.0}
 
     def __init__(self, threads: int):
         self.threads = threads
 
     def calls(self, inputs: Inputs) -> list[Call]:
-        """One call for each cache of the case; when a call returns, its result is there. Raises Unsupported."""
+        """One call for each cache of the case; when a call returns, its result is there. Asked within `running`. Raises
+        Unsupported."""
         raise NotImplementedError
 
     def meant(self, inputs: Inputs) -> Inputs:

@@ -1,8 +1,8 @@
 """PyTorch: scaled_dot_product_attention.
 
-Quirks: on CPU its kernel is the flash kernel wherever that takes the call, else the one of plain products and softmax ("math"), which
-holds L × S weights; the flash kernel takes masks of rank 2 and 4 alone. bfloat16 crosses from NumPy as 16-bit words. Threads are
-`torch.set_num_threads`.
+Quirks: on CPU its kernel is the flash kernel wherever that takes the call, else the one of plain products and softmax ("math"),
+which holds L × S weights; the flash kernel takes masks of rank 2 and 4 alone. bfloat16 crosses from NumPy as 16-bit words.
+Threads are `torch.set_num_threads`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from .peer import Call, Peer, Unsupported, as_stored, require_moderate_weights, 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
     """Over the memory of an array of any type."""
-    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype.name == "bfloat16" else torch.from_numpy(array)
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def array(result: torch.Tensor) -> np.ndarray:
     """And back."""
-    return as_stored(result.view(torch.int16).numpy(), "bfloat16") if result.dtype == torch.bfloat16 else result.numpy()
+    if result.dtype == torch.bfloat16:
+        return as_stored(result.view(torch.int16).numpy(), "bfloat16")
+    return result.numpy()
 
 
 def cosine_attention(q, k, v):

@@ -8,6 +8,7 @@ import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import attend
 
@@ -24,8 +25,15 @@ are compared with float64 before they are timed. --update-readme and --update-do
 given in their folder."""
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """One whose errors are one line, as those of the whole command are."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parser() -> Parser:
+    made = Parser(
         prog="attend bench",
         description="Measures attend against this machine's limits and against its peers, interleaved in one process.",
         epilog=EPILOG.format(", ".join(ADAPTERS)),

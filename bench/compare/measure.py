@@ -20,6 +20,8 @@ from .peers.attend import FromCpp
 
 # Worker threads of whoever ran before may still spin and take a processor from whoever runs next (OpenMP's do, for milliseconds).
 SETTLE_SECONDS = 0.02
+# A peer whose call takes longer is measured in the first rounds alone: its ratio is large, and no neighbour changes that.
+SLOW_SECONDS, SLOW_ROUNDS = 0.5, 3
 COMPARED = 4  # caches, beside the last, of which a peer's results are compared
 
 
@@ -59,6 +61,7 @@ class Contest:
             self.asked["none"] = contenders[0], inputs.plain
         self.calls: dict[str, list[Call]] = {}
         self.counts: dict[str, int] = {}  # of calls in one sample
+        self.slow: set[str] = set()
         self.cache = 0  # the next, whoever is next: contenders share memory, so that none is met again before all others were
         self.errors: dict[str, float] = {}
         self.allowed: dict[str, float] = {}
@@ -78,7 +81,15 @@ class Contest:
         if self.errors[name] <= self.allowed[name]:
             self.calls[name] = calls
             # The comparison was the first warm-up, this is the second.
-            self.counts[name] = max(1, round(sample_seconds / seconds_of(calls[:COMPARED])))
+            seconds = seconds_of(calls[:COMPARED])
+            self.counts[name] = max(1, round(sample_seconds / seconds))
+            if seconds > SLOW_SECONDS and name not in ("attend", "none"):
+                self.slow.add(name)
+
+    def order(self, turn: int) -> list[str]:
+        """Who is sampled in this round: forward in one, backward in the next."""
+        names = [name for name in self.calls if turn < SLOW_ROUNDS or name not in self.slow]
+        return names if turn % 2 == 0 else names[::-1]
 
     def sample(self, name: str) -> float:
         """Seconds of one call of this contender, now."""
@@ -98,8 +109,7 @@ def measure(case: Case, contenders: list[Peer], threads: int, rounds: int, sampl
     limits = []
     before = machine.Limits.measure(inputs, threads)
     for turn in range(rounds):
-        order = list(times) if turn % 2 == 0 else list(reversed(times))
-        for name in order:
+        for name in contest.order(turn):
             times[name].append(contest.sample(name))
         after = machine.Limits.measure(inputs, threads)
         limits.append(before.larger(after))

@@ -7,9 +7,8 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 import attend
+import numpy as np
 from attend import _core
 
 from .inputs import Inputs

@@ -66,6 +66,7 @@ class Contest:
         self.errors: dict[str, float] = {}
         self.allowed: dict[str, float] = {}
         self.reasons: dict[str, str] = {}
+        self.kernels: dict[str, str] = {}
         for name, (one, given) in self.asked.items():
             with one.running():
                 self.enter(name, one, given, sample_seconds)
@@ -77,6 +78,8 @@ class Contest:
         except Unsupported as reason:
             self.reasons[name] = str(reason)
             return
+        if kernel := one.kernel(given, calls):
+            self.kernels[name] = kernel
         self.errors[name], self.allowed[name] = worst_error(one, given, calls), one.allowed(given.case)
         if self.errors[name] <= self.allowed[name]:
             self.calls[name] = calls
@@ -131,6 +134,7 @@ def measure(case: Case, contenders: list[Peer], threads: int, rounds: int, sampl
         # In units of the bound; `allowed` is what counts as right.
         "errors": {name: error if math.isfinite(error) else None for name, error in contest.errors.items()},
         "allowed": contest.allowed,
+        "kernels": contest.kernels,  # where a peer has several and says which
         "reasons": contest.reasons,  # why who was not asked
         "times": {name: spread(samples) for name, samples in times.items()},  # seconds of one call
         "limit": (counted or limits)[-1].name(inputs),

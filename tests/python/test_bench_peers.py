@@ -34,7 +34,7 @@ DENSE = {"full", "causal", "decode", "window", "boolean", "boolean per head", "b
 DENSE |= {"scale", "caches"}
 HAS = {
     "torch": DENSE | {"narrow values"},
-    "torch-math": DENSE | {"narrow values"},
+    "torch-math": DENSE,
     "onnxruntime": DENSE | {"narrow values", "soft cap"},
     "onnxruntime-gqa": {"causal", "decode", "window", "caches"},
     "openvino": DENSE | {"narrow values"},
@@ -93,6 +93,17 @@ def test_an_adapter_reads_the_arrays_of_its_own_cache(key, peer, monkeypatch):
         assert len(calls) == 3
         assert worst_error(peer, inputs, calls) <= 1
         assert worst_error(peer, inputs, calls[1:] + calls[:1]) > 1
+
+
+@pytest.mark.peers
+def test_pytorchs_kernels_are_told_apart(torch):
+    threads = torch.get_num_threads()
+    peers, _ = load(["torch", "torch-math"], THREADS)
+    contest = Contest([Attend(THREADS), *peers], Inputs.random(CASES["causal"]), 0)
+    assert contest.kernels == {"PyTorch": "flash", "PyTorch math": "math"}
+    contest = Contest([Attend(THREADS), *peers], Inputs.random(CASES["narrow values"]), 0)  # which flash does not take
+    assert contest.kernels == {"PyTorch": "math"} and "itself" in contest.reasons["PyTorch math"]
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.peers

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-
 import attend
+import numpy as np
 from attend import _core
 
 from .. import packed

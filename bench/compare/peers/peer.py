@@ -49,6 +49,10 @@ class Peer:
         """What its calls have to run in; entered before the clock starts."""
         return nullcontext()
 
+    def kernel(self, inputs: Inputs, calls: list[Call]) -> str | None:
+        """Which of several kernels runs these calls, where the peer says so."""
+        return None
+
     def allowed(self, case: Case) -> float:
         """The largest error of a result that counts as right, in units of the bound."""
         return self.slack.get(case.dtype, 1.0)

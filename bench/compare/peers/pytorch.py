@@ -7,6 +7,7 @@ Threads are `torch.set_num_threads`.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -110,6 +111,17 @@ class PyTorch(Peer):
         dropped = torch.nn.functional.dropout(ones, inputs.case.dropout)
         return replace(inputs, kept=dropped.numpy() != 0, truths={})
 
+    def kernel(self, inputs: Inputs, calls: list[Call]) -> str:
+        if inputs.case.compatibility == "none":
+            return "convolution"
+        try:
+            with warnings.catch_warnings(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                warnings.simplefilter("ignore")  # why not is told as warnings
+                calls[0]()
+        except RuntimeError:  # no kernel is left
+            return "math"
+        return "flash"
+
     def shaped(self, inputs: Inputs, result) -> np.ndarray:
         return packed.joined(result, inputs.case.lengths) if inputs.case.documents == "packed" else array(result)
 
@@ -122,7 +134,13 @@ class PyTorchMath(PyTorch):
     def calls(self, inputs: Inputs) -> list[Call]:
         require_written_out(inputs.case, "sinks")
         require_moderate_weights(inputs.case)
-        return super().calls(inputs)
+        calls = super().calls(inputs)
+        if super().kernel(inputs, calls) == "math":
+            raise Unsupported("what PyTorch itself runs here")
+        return calls
+
+    def kernel(self, inputs: Inputs, calls: list[Call]) -> str:
+        return "math"
 
     def running(self) -> AbstractContextManager:
         return sdpa_kernel(SDPBackend.MATH)

@@ -12,28 +12,30 @@ def fastest(result: dict) -> tuple[str, dict] | None:
     return name, ratios[name]
 
 
+def median(statistics: dict | None) -> float | None:
+    return statistics["median"] if statistics else None
+
+
 def comparisons(result: dict) -> list[dict]:
-    """One for each number that was expected and for which there is something measured, and whether it holds."""
+    """One for each number that was expected: what was reached, and whether that holds; nothing where it was not measured."""
     expected, times = result["case"]["expected"], result["times"]
     if not times.get("attend"):
         return []
     found = []
 
-    def compare(what: str, wanted: float, got: float, at_most: bool = False) -> None:
-        holds = got <= wanted if at_most else got >= wanted
+    def compare(what: str, wanted: float | None, got: float | None, at_most: bool = False) -> None:
+        if wanted is None:
+            return
+        holds = None if got is None else got <= wanted if at_most else got >= wanted
         found.append({"what": what, "expected": wanted, "reached": got, "at_most": at_most, "holds": holds})
 
-    wanted = expected["of_limit"].get(result["limit"])
-    if wanted and result["fraction"]:
-        compare(result["limit"], wanted, result["fraction"]["median"])
+    compare(result["limit"], expected["of_limit"].get(result["limit"]), median(result["fraction"]))
+    best = fastest(result)
     for peer, wanted in expected["over"].items():
         if peer == "fastest":
-            if best := fastest(result):
-                compare("fastest peer", wanted, best[1]["median"])
-        elif ratio := result["ratios"].get(peer):
-            compare(peer, wanted, ratio["median"])
-    if expected["of_none"] and result["overhead"]:
-        compare("none", expected["of_none"], result["overhead"]["median"], at_most=True)
-    if expected["seconds"]:
-        compare("seconds", expected["seconds"], times["attend"]["median"], at_most=True)
+            compare("fastest peer", wanted, median(best[1]) if best else None)
+        else:
+            compare(peer, wanted, median(result["ratios"].get(peer)))
+    compare("none", expected["of_none"], median(result["overhead"]), at_most=True)
+    compare("seconds", expected["seconds"], median(times["attend"]), at_most=True)
     return found

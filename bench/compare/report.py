@@ -65,14 +65,15 @@ def expected(result: dict) -> str:
 
 
 def missed(result: dict) -> str:
-    """Which of these it does not reach."""
-    short = [one for one in result["reached"] if not one["holds"]]
+    """Which of these it does not reach, and which were not measured."""
+    short = [one for one in result["reached"] if one["holds"] is False]
     texts = []
     for one in short:
         sign, unit, factor = (">" if one["at_most"] else "<"), "", 1.0
         if one["what"] == "seconds":
             unit, factor = " µs", 1e6
         texts.append(f"{one['what']} {one['reached'] * factor:.2f} {sign} {one['expected'] * factor:g}{unit}")
+    texts += [f"{one['what']} not measured" for one in result["reached"] if one["holds"] is None]
     return ", ".join(texts) or ("nothing" if result["reached"] else "-")
 
 
@@ -234,7 +235,7 @@ def of_what_was_expected(report: dict) -> list[str]:
             continue
         by = {one["what"]: one for one in result["reached"]}
         name, dtype, time, _, _, fraction, times_peer, times_best, wanted = SPEED.cells(result)
-        none = f"{by['none']['reached']:.2f}" if "none" in by else "–"
+        none = f"{by['none']['reached']:.2f}" if by.get("none", {}).get("reached") else "–"
         rows.append([name, dtype, time, fraction, without_quartiles(times_peer), times_best, none, wanted, missed(result)])
     headings = ["work", "dtype", "ms", "of the limit", "× PyTorch", "× fastest peer", "× none", "expected", "short of"]
     return table_of(headings, rows)

@@ -73,6 +73,14 @@ def test_expected_stands_beside_what_was_reached(stored):
     assert report.expected(good) == "0.78, PyTorch 1.5, fastest 1.2"
 
 
+def test_what_was_not_measured_is_said():
+    shape = (1, 8, 2048, 64)
+    case = Case("alone", shape, shape, expected=Expected({"fma_f32": 0.78}, {"PyTorch": 1.5, "fastest": 1.2}))
+    result = result_of(case, 1e-3, {}) | {"fraction": None}
+    result["reached"] = reached.comparisons(result)
+    assert report.missed(result) == "fma_f32 not measured, PyTorch not measured, fastest peer not measured"
+
+
 def test_at_most_is_compared_as_at_most():
     tiny = Case("tiny", (1, 1, 4, 16), (1, 1, 16, 16), expected=Expected(seconds=2e-6))
     assert report.missed(result_of(tiny, 1e-6, {})) == "nothing"

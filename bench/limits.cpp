@@ -183,6 +183,7 @@ struct burst {
 
 /// What a loop does, for any type and set.
 struct loop_counts {
+  dtype type;
   int lanes;               ///< as in `fma_rate`
   double flops_of_a_step;  ///< 2 for each multiply-add
 };
@@ -212,12 +213,14 @@ std::array<burst, bursts> multiply_add_bursts(const loop_counts& counts, void (*
   return multiply_add_bursts(counts, [&](std::int64_t steps) { loop(steps, values); }, start);
 }
 
-/// How many instructions a thread starts per cycle, or every how many cycles one, from what a thread reached of one per cycle.
-/// Rounded towards more, so that a disturbed peak cannot pass as a clean one of fewer units; 0.05 is the noise of the clock.
-double units_of(double reached) {
-  const double whole = std::ceil(reached - 0.05);
-  if (whole > 1) return whole;
-  return 1 / std::max(1.0, std::floor(1 / reached + 0.05));
+/// How many instructions a thread starts per cycle, from what a thread reached of one per cycle. Rounded up, so that a disturbed peak
+/// cannot pass as a clean one of fewer units; 0.05 is the noise of the clock. Vector units start at least one; of products of bfloat16
+/// some processors start one in two cycles, and two threads of a core share it.
+double units_of(double reached, dtype type) {
+  if (type == dtype::bf16)
+    for (const double part : {0.25, 0.5})
+      if (reached <= part * 1.05) return part;
+  return std::max(1.0, std::ceil(reached - 0.05));
 }
 
 template <class Bursts>
@@ -243,7 +246,7 @@ fma_rate measure_once(const loop_counts& counts, int threads, const Bursts& burs
     result.clock = std::max(result.clock, clock);
   }
   const double one_unit = 2.0 * result.lanes * result.clock;
-  result.units = units_of(fastest / one_unit);
+  result.units = units_of(fastest / one_unit, counts.type);
   result.validity = result.flops / (one_unit * result.units * threads);
   return result;
 }
@@ -251,12 +254,12 @@ fma_rate measure_once(const loop_counts& counts, int threads, const Bursts& burs
 fma_rate measure_once(dtype type, int threads, isa set) {
   if (type == dtype::bf16) {
     const bf16_loop& loop = bf16_loop_of(set);
-    const loop_counts counts{loop.lanes, 2.0 * loop.multiply_adds};
+    const loop_counts counts{type, loop.lanes, 2.0 * loop.multiply_adds};
     return measure_once(counts, threads, [&](meeting_point& start) { return multiply_add_bursts(counts, loop.run, start); });
   }
   const loops& loop = loops_of(set);
   const int lanes = static_cast<int>(loop.vector_bytes / static_cast<std::size_t>(size_of(type)));
-  const loop_counts counts{lanes, 2.0 * lanes * accumulators};
+  const loop_counts counts{type, lanes, 2.0 * lanes * accumulators};
   return measure_once(counts, threads, [&](meeting_point& start) {
     return type == dtype::f32 ? multiply_add_bursts(counts, loop.fma_f32, start)
                               : multiply_add_bursts(counts, loop.fma_f64, start);

@@ -21,7 +21,7 @@ struct fma_rate {
   double flops = 0;     ///< flop/s of all threads together; a multiply-add counts two
   double clock = 0;     ///< Hz, from dependent additions between the same bursts of multiply-adds
   int lanes = 0;        ///< multiply-adds of one instruction, or of one of its cycles where an instruction has many (AMX)
-  double units = 0;     ///< how many of them one thread starts per cycle, from the three above: 1, 2, … or 1/2, 1/3, …
+  double units = 0;     ///< how many of them one thread starts per cycle, from the three above: 1, 2, …; bf16 also 1/2, 1/4
   double validity = 0;  ///< flops / (threads * lanes * units * 2 * clock)
 };
 

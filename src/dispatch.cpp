@@ -117,8 +117,8 @@ constexpr kernel_key keys[kernel_lines] = {
 #include "kernels/kernels.def"
 };
 
-/// Products of pairs are slower than those of float32 on Intel's processors that have AMX (measured: design figures, half the rate), twice as fast on AMD's. Whoever
-/// names the set gets it.
+/// On Intel's processors, a vector instruction for pairs does less per cycle than those of float32 (measured where AMX is); on AMD's it does
+/// twice as much. Whoever names the set gets it.
 bool pays(isa set) noexcept { return set != isa::avx512_bf16 || !this_cpu().intel || wanted_isa() == name_of(set); }
 
 /// Every line of kernels.def with its best set, merged once.

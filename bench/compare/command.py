@@ -19,7 +19,7 @@ from .measure import measure
 from .peers import ADAPTERS, load
 from .peers.attend import Attend
 
-README, DOCUMENT, PICTURES = Path("README.md"), Path("docs/performance.md"), Path("docs/pictures")
+README, DOCUMENT, PICTURES = Path("README.md"), Path("docs/performance.md"), Path("docs/performance")
 EPILOG = """peers: {}. Those that are not installed are named and left out; pip install 'attend[bench]' installs all. Results
 are compared with float64 before they are timed. --update-readme and --update-docs belong to the sources of attend and are
 given in their folder."""
@@ -155,8 +155,9 @@ def write(options: argparse.Namespace, result: dict) -> None:
     if options.update_readme:
         report.update_readme(README, result)
     if options.update_docs:
-        files = plots.draw(result, PICTURES, prefix="performance_")
-        titled = list(zip(plots.TITLES.values(), (f"pictures/{file.name}" for file in files), strict=True))
+        PICTURES.mkdir(exist_ok=True)
+        files = plots.draw(result, PICTURES)
+        titled = list(zip(plots.TITLES.values(), (f"performance/{file.name}" for file in files), strict=True))
         DOCUMENT.write_text(report.document(result, titled), encoding="utf-8")
 
 

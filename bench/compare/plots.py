@@ -86,7 +86,7 @@ def speed_up(report: dict, axes) -> None:
         axes.legend(fontsize=7)
 
 
-def draw(report: dict, folder: Path, kind: str = "svg", prefix: str = "") -> list[Path]:
+def draw(report: dict, folder: Path, kind: str = "svg") -> list[Path]:
     """Writes the pictures and returns their files."""
     import matplotlib
 
@@ -107,7 +107,7 @@ def draw(report: dict, folder: Path, kind: str = "svg", prefix: str = "") -> lis
             speed_up(report, axes)
         figure.suptitle(title)
         figure.tight_layout()
-        files.append(folder / f"{prefix}{name}.{kind}")
+        files.append(folder / f"{name}.{kind}")
         figure.savefig(files[-1], metadata={"Date": None} if kind == "svg" else None)
         pyplot.close(figure)
     return files

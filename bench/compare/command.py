@@ -72,8 +72,8 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         made.error("--overhead: expected without --update-readme and --update-docs, whose tables have other columns")
     if options.update_readme and not (README.is_file() and report.has_marks(README)):
         made.error(f"--update-readme: expected {report.BEGIN} and {report.END} in README.md of this folder, got none")
-    if options.update_docs and not PICTURES.is_dir():
-        made.error(f"--update-docs: expected the folder of attend's sources, got one without {PICTURES}")
+    if options.update_docs and not DOCUMENT.parent.is_dir():
+        made.error(f"--update-docs: expected the folder of attend's sources, got one without {DOCUMENT.parent}")
     if (options.plots or options.update_docs) and find_spec("matplotlib") is None:
         made.error(
             f"{'--plots' if options.plots else '--update-docs'}: expected matplotlib (pip install 'attend[bench]'), got none"

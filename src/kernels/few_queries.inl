@@ -88,9 +88,9 @@ struct few_queries : few_rows<S> {
     }
   }
 
-  /// out[r] = out[r] * rescale[r] + the tile's weighted sum of values.
+  /// out[r] = out[r] * rescale[r] + the tile's weighted sum of values, or that sum where nothing precedes it.
   template <class Row, bool marked>
-  static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, T* out) {
+  static void value_tile(const block_job& job, const scratch& s, int count, const T* rescale, bool first, T* out) {
     const std::int64_t columns = padded_columns(job.value_width);
     for (int begin = 0; begin < count; begin += value_keys) {
       const int some = count - begin < value_keys ? count - begin : value_keys;
@@ -111,7 +111,8 @@ struct few_queries : few_rows<S> {
     for (int r = 0; r < job.lanes.count; ++r) {
       const V shrink = S::set(rescale[r]);
       for (std::int64_t c = r * columns; c < (r + 1) * columns; c += width) {
-        S::store(out + c, S::fma(S::load(out + c), shrink, S::load(s.tile_out + c)));
+        const V sum = S::load(s.tile_out + c);
+        S::store(out + c, first ? sum : S::fma(S::load(out + c), shrink, sum));
       }
     }
   }
@@ -122,7 +123,7 @@ struct few_queries : few_rows<S> {
     const lane_bounds bounds = bounds_of(job.lanes);
     T rescale[rows];
     const T none = normal::start<S>(job);
-    for (std::int64_t i = 0; i < job.lanes.count * padded_columns(job.value_width); ++i) result.out[i] = 0;
+    bool first_tile = true;
     for (int r = 0; r < job.lanes.count; ++r) {
       result.maximum[r] = none;
       result.denominator[r] = 0;
@@ -141,10 +142,14 @@ struct few_queries : few_rows<S> {
         if (job.dropout.given) base::template drop_row<marked>(job, s, r, first, count);
       }
       if (job.pack_v)
-        value_tile<T, marked>(job, s, count, rescale, result.out);
+        value_tile<T, marked>(job, s, count, rescale, first_tile, result.out);
       else
-        with_input_type<T>(job.stored, [&]<class Row>(Row*) { value_tile<Row, marked>(job, s, count, rescale, result.out); });
+        with_input_type<T>(job.stored,
+                           [&]<class Row>(Row*) { value_tile<Row, marked>(job, s, count, rescale, first_tile, result.out); });
+      first_tile = false;
     }
+    if (!first_tile) return;
+    for (std::int64_t i = 0; i < job.lanes.count * padded_columns(job.value_width); ++i) result.out[i] = 0;
   }
 
   static void chunk(const block_job& job, std::int64_t begin, std::int64_t end, partial_sums* memory) {

@@ -23,7 +23,7 @@ const detail::cpu_registers& this_cpu() {
 const std::vector<isa>& detected() {
   static const std::vector<isa> sets = [] {
     std::vector<isa> found = detail::classify(this_cpu());
-#if ATTEND_SOFTWARE_PAIRS  // a build for tests: kernels of bfloat16 whose products are software (tests/software_pairs.cpp)
+#if ATTEND_SOFTWARE_PAIRS  // a build for tests: kernels of bfloat16 whose products are software (tests/software/pairs.cpp)
     if (found.back() >= isa::avx512) found = {isa::scalar, isa::avx2, isa::avx512, isa::avx512_bf16, isa::amx_bf16};
 #endif
     return found;

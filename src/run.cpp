@@ -58,15 +58,13 @@ class runner {
       if (work.wave == 0) {
         const std::int64_t each = blocks_each(work, work.blocks);
         for_each((work.blocks + each - 1) / each, [&](std::int64_t item) {
-          for_each_head(work, item * each, std::min(item * each + each, work.blocks),
-                        [&](std::int64_t first, std::int64_t count) {
-                          if (work.choice.entry->pack) {
-                            whole_blocks(work, first, count, -1);
-                            return;
-                          }
-                          for (std::int64_t b = first; b < first + count; ++b)
-                            whole_blocks(work, b, 1, b + 1 < std::min(item * each + each, work.blocks) ? b + 1 : -1);
-                        });
+          const std::int64_t begin = item * each, end = std::min(begin + each, work.blocks);
+          if (work.choice.entry->pack) {
+            for_each_head(work, begin, end,
+                          [&](std::int64_t first, std::int64_t count) { whole_blocks(work, first, count, -1); });
+          } else {
+            for (std::int64_t b = begin; b < end; ++b) whole_blocks(work, b, 1, b + 1 < end ? b + 1 : -1);
+          }
         });
       } else {
         split_keys(work);
@@ -205,19 +203,16 @@ class runner {
                  const Filled& filled) {
     const kernel& k = *work.choice.entry;
     char* const memory = thread_scratch(work.scratch_bytes + work.packed_bytes);
-    std::pair<std::int64_t, std::int64_t> keys[most_in_run];
-    std::int64_t longest = 0;
-    for (std::int64_t n = 0; n < count; ++n) {
-      const block_job job = job_of(place_of(p_, work, first_block + n), work.shape, memory);
-      keys[n] = chunk_keys(k, bounds_of(job.lanes), chunk);
-      longest = std::max(longest, keys[n].second);
-    }
+    const auto job_at = [&](std::int64_t n) { return job_of(place_of(p_, work, first_block + n), work.shape, memory); };
+    std::int64_t longest = 0;  // end of what is packed for all of them
+    for (std::int64_t n = 0; k.pack && n < count; ++n)
+      longest = std::max(longest, chunk_keys(k, bounds_of(job_at(n).lanes), chunk).second);
     bool packed = !k.pack;
     for (std::int64_t n = 0; n < count; ++n) {
-      const auto [begin, end] = keys[n];
+      block_job job = job_at(n);
+      const auto [begin, end] = chunk_keys(k, bounds_of(job.lanes), chunk);
       filled(first_block + n) = begin < end;
       if (begin == end) continue;
-      block_job job = job_of(place_of(p_, work, first_block + n), work.shape, memory);
       job.packed = memory + work.scratch_bytes;
       if (!packed) k.pack(job, begin, longest, memory + work.scratch_bytes);
       packed = true;

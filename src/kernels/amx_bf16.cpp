@@ -1,17 +1,8 @@
 // The kernels of amx_bf16: those of bfloat16 over this instruction set's products; for the rest, the next worse set serves.
-#include "kernels/kernel_table.hpp"
-#include "kernels/mask_intervals.hpp"
-#include "simd/pairs.hpp"
+#include "kernels/pairs.inl"
 #include "simd/tiles.hpp"
 
 namespace attend::detail {
-namespace avx512 {
-namespace {
-
-#include "kernels/pairs.inl"
-
-}  // namespace
-}  // namespace avx512
 
 const kernel_table amx_bf16_kernels = {{
 #define ATTEND_KERNEL(...) nullptr,

@@ -1,16 +1,7 @@
 // The kernels of avx512_bf16: those of bfloat16 over this instruction set's products; for the rest, the next worse set serves.
-#include "kernels/kernel_table.hpp"
-#include "kernels/mask_intervals.hpp"
-#include "simd/pairs.hpp"
-
-namespace attend::detail {
-namespace avx512 {
-namespace {
-
 #include "kernels/pairs.inl"
 
-}  // namespace
-}  // namespace avx512
+namespace attend::detail {
 
 const kernel_table avx512_bf16_kernels = {{
 #define ATTEND_KERNEL(...) nullptr,

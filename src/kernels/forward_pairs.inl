@@ -92,9 +92,11 @@ struct forward_pairs : forward<S> {
       for (int i = 0; i < stripe_lanes; i += width) S::store(scores + r * lanes + i, S::set(-infinity<T>));
     }
     if (!adjusts) return;
-    const V factor = S::set(scale_of(job).scores);
-    stripe_of::for_each_score(s.of_numbers, keys,
-                              [&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
+    if (const T scale = scale_of(job).scores; scale != 1) {
+      const V factor = S::set(scale);
+      stripe_of::for_each_score(s.of_numbers, keys,
+                                [&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
+    }
     stripe_of::adjust(job, s.of_numbers, keys);
   }
 

@@ -1,4 +1,11 @@
-// Everything that kernels of bfloat16 are made of, in the order of its use.
+// All that a unit with kernels of bfloat16 pairs is made of but for its table, in the order of its use.
+#include "kernels/kernel_table.hpp"
+#include "kernels/mask_intervals.hpp"
+#include "simd/pairs.hpp"
+
+namespace attend::detail::avx512 {
+namespace {
+
 #include "kernels/exponential.inl"
 #include "kernels/compatibility.inl"
 #include "kernels/normalizer.inl"
@@ -9,3 +16,6 @@
 #include "kernels/pair_products.inl"
 #include "kernels/pair_pack.inl"
 #include "kernels/forward_pairs.inl"
+
+}  // namespace
+}  // namespace attend::detail::avx512

@@ -1,18 +1,9 @@
 // The kernels of avx512_bf16 and amx_bf16 with products in software, so that their logic is tested on processors without those sets: the
 // policy compiled without AVX512_BF16, and software tiles. Built with the flags of avx512, and linked in place of the library's units.
-#include "kernels/kernel_table.hpp"
-#include "kernels/mask_intervals.hpp"
-#include "simd/pairs.hpp"
+#include "kernels/pairs.inl"
 #include "simd/tiles.hpp"
 
 namespace attend::detail {
-namespace avx512 {
-namespace {
-
-#include "kernels/pairs.inl"
-
-}  // namespace
-}  // namespace avx512
 
 const kernel_table avx512_bf16_kernels = {{
 #define ATTEND_KERNEL(...) nullptr,

@@ -16,8 +16,8 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from .. import definition
 from ..case import Case
 from ..inputs import Inputs
-from .peer import Call, Peer, Unsupported, first_line, require_softmax_of_dots
-from .pytorch import array, tensor
+from .peer import Call, Unsupported, first_line, require_softmax_of_dots
+from .pytorch import TorchPeer, array, tensor
 
 
 def mask_of(inputs: Inputs):
@@ -52,13 +52,8 @@ def score_of(case: Case):
     return None
 
 
-class FlexAttention(Peer):
+class FlexAttention(TorchPeer):
     name = "FlexAttention"
-    version = torch.__version__
-
-    def __init__(self, threads: int):
-        super().__init__(threads)
-        torch.set_num_threads(threads)
 
     def calls(self, inputs: Inputs) -> list[Call]:
         case = inputs.case

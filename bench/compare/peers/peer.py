@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -20,7 +21,7 @@ class Unsupported(Exception):
     """The peer has no call for this case; the message says why."""
 
 
-class Peer:
+class Peer(ABC):
     """One way to compute attention. Arrays are handed over without copies where the peer allows, before the clock starts."""
 
     name: str
@@ -32,10 +33,10 @@ class Peer:
     def __init__(self, threads: int):
         self.threads = threads
 
+    @abstractmethod
     def calls(self, inputs: Inputs) -> list[Call]:
         """One call for each cache of the case; when a call returns, its result is there. Asked within `running`. Raises
         Unsupported."""
-        raise NotImplementedError
 
     def meant(self, inputs: Inputs) -> Inputs:
         """What its results are compared with."""

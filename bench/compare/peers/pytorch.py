@@ -59,16 +59,21 @@ def with_sink(array):
     return torch.nn.functional.pad(array, (0, 0, 0, 1))
 
 
-class PyTorch(Peer):
-    """PyTorch's own kernel of the same meaning. Windows, documents, ALiBi and tables are dense masks, and a sink is one more
-    key, all made before the clock starts."""
+class TorchPeer(Peer):
+    """What all that runs inside PyTorch has in common."""
 
-    name = "PyTorch"
     version = torch.__version__
 
     def __init__(self, threads: int):
         super().__init__(threads)
         torch.set_num_threads(threads)
+
+
+class PyTorch(TorchPeer):
+    """PyTorch's own kernel of the same meaning. Windows, documents, ALiBi and tables are dense masks, and a sink is one more
+    key, all made before the clock starts."""
+
+    name = "PyTorch"
 
     def calls(self, inputs: Inputs) -> list[Call]:
         case = inputs.case

@@ -24,9 +24,9 @@ bool readable_in_place(const operand& x, std::int64_t columns) noexcept {
 
 kernel_choice choose(const problem& p, operation op) { return choose_kernel({op, p.type, p.type, accumulator_of(p.type)}); }
 
-/// The kernel of many rows. Products of pairs serve dot products whose scale leaves nothing over for the scores.
+/// The kernel of many rows. Products of pairs serve dot products of some columns whose scale leaves nothing over for the scores.
 operation many_rows_operation(const problem& p, const factors& scales) {
-  const bool fits = p.compatibility == compatibility_kind::dot && scales.score == 1;
+  const bool fits = p.compatibility == compatibility_kind::dot && p.width > 0 && scales.score == 1;
   return fits && choose(p, operation::forward_pairs).entry ? operation::forward_pairs : operation::forward;
 }
 
@@ -107,7 +107,8 @@ void route::add(const problem& p, operation op, bool split, part& made) {
   made.partial_bytes = k.partial_bytes(made.shape);
   made.total_bytes = k.total_bytes(made.shape);
   made.packed_bytes = k.pack ? k.packed_bytes(made.shape) : 0;
-  made.run = k.pack && (p.weights || p.scores) ? 1 : most_in_run;  // these take the scratch that other blocks are in
+  made.run = k.pack ? most_rows_in_run / k.lanes : most_in_run;
+  if (k.pack && (p.weights || p.scores)) made.run = 1;  // these read the scratch again at the end
   if (!split) return;
   const std::int64_t fit = wave_bytes / (made.blocks * made.partial_bytes), needed = ceil_divide(enough_items, made.blocks);
   made.wave = std::min(made.chunks, std::max(fit, needed));

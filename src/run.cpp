@@ -40,7 +40,7 @@ struct block_state {
 };
 constexpr std::int64_t state_bytes = (sizeof(block_state) + 63) / 64 * 64;
 
-std::int64_t bytes_of_block(const part& work) noexcept { return state_bytes + work.scratch_bytes + work.total_bytes; }
+std::int64_t bytes_of_block(const part& work) noexcept { return state_bytes + work.total_bytes; }
 
 class runner {
  public:
@@ -154,9 +154,10 @@ class runner {
   void whole_blocks(const part& work, std::int64_t first_block, std::int64_t count, std::int64_t next_block) {
     const kernel& k = *work.choice.entry;
     const std::int64_t block_bytes = bytes_of_block(work);
-    char* const memory = thread_scratch(count * block_bytes + work.partial_bytes + work.packed_bytes);
+    char* const memory = thread_scratch(count * block_bytes + work.partial_bytes + work.packed_bytes + work.scratch_bytes);
     char* const next = memory + count * block_bytes;
     char* const packed = next + work.partial_bytes;
+    char* const scratch = packed + work.packed_bytes;  // of the block at work, so that it stays in the first-level cache
     const auto state = [&](std::int64_t n) -> block_state& {
       return *std::launder(reinterpret_cast<block_state*>(memory + n * block_bytes));
     };
@@ -164,12 +165,11 @@ class runner {
     for (std::int64_t n = 0; n < count; ++n) {
       char* const own = memory + n * block_bytes;
       const block_place at = place_of(p_, work, first_block + n);
-      block_state& block = *new (own) block_state{at, job_of(at, work.shape, own + state_bytes), {}, nullptr, 0};
+      block_state& block = *new (own) block_state{at, job_of(at, work.shape, scratch), {}, nullptr, 0};
       block.job.packed = packed;
       if (next_block >= 0) block.job.ahead = beginning_of(p_, at, place_of(p_, work, next_block));
       block.bounds = bounds_of(block.job.lanes);
-      block.total = own + state_bytes + work.scratch_bytes;
-      k.load(block.job);
+      block.total = own + state_bytes;
       first = std::min(first, first_key(block.bounds) / k.chunk_keys);
       chunks = std::max(chunks, (last_key(block.bounds) + k.chunk_keys - 1) / k.chunk_keys);
     }
@@ -184,6 +184,7 @@ class runner {
         const auto [begin, end] = chunk_keys(k, block.bounds, c);
         if (begin == end) continue;
         if (stopped()) return;
+        if (count > 1 || block.folded == 0) k.load(block.job);
         k.chunk(block.job, begin, end, block.folded > 0 ? next : block.total);
         if (block.folded == 1) start_total(work, block.total);  // most blocks have one chunk
         if (block.folded > 0) k.fold(block.job, block.total, next);
@@ -366,7 +367,7 @@ class runner {
 std::int64_t thread_bytes(const part& work) noexcept {
   const std::int64_t one_chunk = work.scratch_bytes + work.packed_bytes;
   if (work.wave > 0) return one_chunk;
-  return (work.choice.entry->pack ? work.run : 1) * bytes_of_block(work) + work.partial_bytes + work.packed_bytes;
+  return (work.choice.entry->pack ? work.run : 1) * bytes_of_block(work) + work.partial_bytes + one_chunk;
 }
 
 void run(const problem& p, const route& r, const options& how) { runner(p, r, how)(); }

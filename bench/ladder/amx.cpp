@@ -10,7 +10,7 @@ namespace {
 #include "kernels/exponential.inl"
 
 using detail::avx512::bf16;
-using simd = detail::avx512::paired_simd<2>;
+using simd = detail::avx512::paired_simd;
 using tile_unit = detail::avx512::amx_tiles;
 
 [[gnu::always_inline]] inline void store_pairs(std::uint32_t* to, simd::V first, simd::V second) {

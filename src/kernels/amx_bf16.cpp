@@ -7,7 +7,7 @@ namespace attend::detail {
 const kernel_table amx_bf16_kernels = {{
 #define ATTEND_KERNEL(...) nullptr,
 #define ATTEND_PAIR_KERNEL(operation, ...) \
-  &avx512::operation<avx512::paired_simd<2>, avx512::tile_products<avx512::paired_simd<2>, avx512::amx_tiles>>::row,
+  &avx512::operation<avx512::paired_simd, avx512::tile_products<avx512::paired_simd, avx512::amx_tiles>>::row,
 #include "kernels/kernels.def"
 }};
 

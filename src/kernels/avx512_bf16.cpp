@@ -6,7 +6,7 @@ namespace attend::detail {
 const kernel_table avx512_bf16_kernels = {{
 #define ATTEND_KERNEL(...) nullptr,
 #define ATTEND_PAIR_KERNEL(operation, ...) \
-  &avx512::operation<avx512::paired_simd<4>, avx512::vector_products<avx512::paired_simd<4>>>::row,
+  &avx512::operation<avx512::paired_simd, avx512::vector_products<avx512::paired_simd>>::row,
 #include "kernels/kernels.def"
 }};
 

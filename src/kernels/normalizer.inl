@@ -27,15 +27,19 @@ namespace normal {
 // is selected away.
 template <class S>
 struct softmax {
+  using T = typename S::T;
   using V = typename S::V;
   using M = typename S::M;
   static constexpr bool moves = true, vanishes = true;
-  static typename S::T start(const block_job&) { return -infinity<typename S::T>; }
+  static T start(const block_job&) { return -infinity<T>; }
   static V size(V score, M) { return score; }
   static V base(V m) { return safe_maximum<S>(m); }
   static V shrink(V m, V base) { return weight_of<S>(m - base); }
   static V weight(V score, V base) { return weight_of<S>(score - base); }
   static V share(V weight, M) { return weight; }
+  // How far scores may rise above m before it moves: weights above 1 have the same precision, and scores of rows that see many keys hardly
+  // ever rise as much again.
+  static constexpr T patience = 4;
 };
 
 /// What normalisers have in common whose m does not move.

@@ -1,5 +1,5 @@
 // Keys and values of a chunk as products of pairs read them, made once for all blocks of a head that a thread computes one after
-// another. Keys stay where they are unless a tile of them would reach past a row's last column or the last key.
+// another. Keys stay where they are unless a tile of them would reach past a row's last column or the last key, or cross lines of the cache.
 
 template <class S>
 struct packed_chunk {
@@ -45,7 +45,9 @@ struct packed_chunk {
       tile = {zeros, 0};
       return;
     }
-    bool in_place = count == 16 && !job.pack_k;
+    // A row of a tile that crosses a line of the cache takes twice as long, each time.
+    const auto on_line = [](std::int64_t address) { return address % row_bytes == 0; };
+    bool in_place = count == 16 && !job.pack_k && on_line(reinterpret_cast<std::intptr_t>(rows[0])) && on_line(at(1) - at(0));
     for (int i = 2; in_place && i < 16; ++i) in_place = at(i) - at(i - 1) == at(1) - at(0);
     if (in_place) {
       tile = {at(0), at(1) - at(0)};

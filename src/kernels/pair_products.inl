@@ -1,5 +1,8 @@
 // The two products of forward_pairs, in two forms that read and write the same memory: tiles (AMX), and vectors of pairs (AVX512_BF16).
-// A stripe has `vectors` vectors of lanes; rows of scores and sums are `lanes` floats apart.
+// Rows of scores and sums are a block's lanes long.
+//
+// A product is cut into steps, which are taken one at a time among the vector instructions of the softmax: a tile unit works beside them, and
+// what it waits for (its own latency, the second-level cache) passes meanwhile.
 
 /// 16 keys as products read them: rows of pairs, `step` bytes apart, zeros behind the last column.
 struct key_tile {
@@ -11,85 +14,96 @@ struct key_tile {
 inline constexpr int group_keys = 32, tile_columns = 16;
 inline constexpr std::int64_t row_bytes = 64, tile_bytes = 16 * row_bytes;
 
+/// scores[key][lane] = K Q^T for `groups` times 32 keys; queries [pair][lane], `blocks` times 16 pairs.
+struct score_product {
+  const key_tile* keys;
+  int groups;
+  const std::uint32_t* queries;
+  std::int64_t blocks;
+  float* scores;
+  std::int64_t done = 0;  // blocks of the keys that are next
+};
+
+/// out[column][lane] += V^T W for `groups` times 32 keys; weights [pair of keys][lane], `blocks` times 16 columns.
+struct value_product {
+  const char* values;
+  int groups;
+  const std::uint32_t* weights;
+  std::int64_t blocks;
+  float* out;
+  std::int64_t group_bytes;
+  int done = 0;  // groups of the columns that are next
+};
+
 template <class S, class Unit>
 struct tile_products {
-  static constexpr int vectors = 2;
-  static_assert(S::micro_vectors == vectors && S::width == 16);
-  static constexpr std::int64_t lanes = S::width * S::block_vectors, lane_bytes = lanes * 4, weight_bytes = vectors * row_bytes;
+  static constexpr int vectors = S::block_vectors;
+  static_assert(vectors == 4 && S::width == 16);
+  static constexpr std::int64_t lanes = S::width * vectors, lane_bytes = lanes * 4;
 
   Unit unit;
 
-  /// scores[key][lane] = K Q^T for `groups` times 32 keys; queries [pair][lane], `blocks` times 16 pairs.
-  void scores(const key_tile* keys, int groups, const std::uint32_t* queries, std::int64_t blocks, float* scores) {
-    for (int n = 0; n < groups; ++n, keys += 2, scores += group_keys * lanes) {
+  static int steps(const score_product& of) { return group_keys / 16 * of.groups * static_cast<int>(of.blocks); }
+  static int steps(const value_product& of) { return of.groups * static_cast<int>(of.blocks); }
+
+  /// 16 keys by 32 pairs of columns; scores are there once all blocks are.
+  [[gnu::always_inline]] inline void step(score_product& of) {
+    if (of.done == 0) {
       unit.template zero<0>();
       unit.template zero<1>();
       unit.template zero<2>();
       unit.template zero<3>();
-      const std::uint32_t* q = queries;
-      for (std::int64_t b = 0; b < blocks; ++b, q += 16 * lanes) {
-        unit.template load<4>(keys[0].at + b * row_bytes, keys[0].step);
-        unit.template load<6>(q, lane_bytes);
-        unit.template load<7>(q + 16, lane_bytes);
-        unit.template load<5>(keys[1].at + b * row_bytes, keys[1].step);
-        unit.template multiply<0, 4, 6>();
-        unit.template multiply<1, 4, 7>();
-        unit.template multiply<2, 5, 6>();
-        unit.template multiply<3, 5, 7>();
-      }
-      unit.template store<0>(scores, lane_bytes);
-      unit.template store<1>(scores + 16, lane_bytes);
-      unit.template store<2>(scores + 16 * lanes, lane_bytes);
-      unit.template store<3>(scores + 16 * lanes + 16, lane_bytes);
     }
+    multiply(of.keys->at + of.done * row_bytes, of.keys->step, of.queries + of.done * 16 * lanes);
+    if (++of.done < of.blocks) return;
+    store(of.scores);
+    of.done = 0;
+    ++of.keys;
+    of.scores += 16 * lanes;
   }
 
-  /// out[column][lane] += V^T W for `groups` times 32 keys; weights [pair of keys][lane of the stripe], `blocks` times 16 columns.
-  void values(const char* values, int groups, const std::uint32_t* weights, std::int64_t blocks, float* out) {
-    const std::int64_t group_bytes = blocks * tile_bytes;
-    std::int64_t b = 0;
-    for (; b + 2 <= blocks; b += 2, values += 2 * tile_bytes, out += 2 * tile_columns * lanes) {
-      float* const below = out + tile_columns * lanes;
-      unit.template load<0>(out, lane_bytes);
-      unit.template load<1>(out + 16, lane_bytes);
-      unit.template load<2>(below, lane_bytes);
-      unit.template load<3>(below + 16, lane_bytes);
-      for (int n = 0; n < groups; ++n) {
-        const std::uint32_t* const w = weights + n * 16 * vectors * S::width;
-        unit.template load<4>(values + n * group_bytes, row_bytes);
-        unit.template load<6>(w, weight_bytes);
-        unit.template load<7>(w + 16, weight_bytes);
-        unit.template load<5>(values + n * group_bytes + tile_bytes, row_bytes);
-        unit.template multiply<0, 4, 6>();
-        unit.template multiply<1, 4, 7>();
-        unit.template multiply<2, 5, 6>();
-        unit.template multiply<3, 5, 7>();
-      }
-      unit.template store<0>(out, lane_bytes);
-      unit.template store<1>(out + 16, lane_bytes);
-      unit.template store<2>(below, lane_bytes);
-      unit.template store<3>(below + 16, lane_bytes);
+  /// 16 columns by 32 keys; sums are there once all groups are.
+  [[gnu::always_inline]] inline void step(value_product& of) {
+    if (of.done == 0) {
+      unit.template load<0>(of.out, lane_bytes);
+      unit.template load<1>(of.out + 16, lane_bytes);
+      unit.template load<2>(of.out + 32, lane_bytes);
+      unit.template load<3>(of.out + 48, lane_bytes);
     }
-    if (b == blocks) return;
-    unit.template load<0>(out, lane_bytes);
-    unit.template load<1>(out + 16, lane_bytes);
-    for (int n = 0; n < groups; ++n) {
-      const std::uint32_t* const w = weights + n * 16 * vectors * S::width;
-      unit.template load<4>(values + n * group_bytes, row_bytes);
-      unit.template load<6>(w, weight_bytes);
-      unit.template load<7>(w + 16, weight_bytes);
-      unit.template multiply<0, 4, 6>();
-      unit.template multiply<1, 4, 7>();
-    }
-    unit.template store<0>(out, lane_bytes);
-    unit.template store<1>(out + 16, lane_bytes);
+    multiply(of.values + of.done * of.group_bytes, row_bytes, of.weights + of.done * 16 * lanes);
+    if (++of.done < of.groups) return;
+    store(of.out);
+    of.done = 0;
+    of.values += tile_bytes;
+    of.out += tile_columns * lanes;
+  }
+
+ private:
+  /// Sums of all lanes += a b. `a` comes from the second-level cache, `b` from the first.
+  [[gnu::always_inline]] inline void multiply(const char* a, std::int64_t step, const std::uint32_t* b) {
+    unit.template load<4>(a, step);
+    unit.template load<5>(b, lane_bytes);
+    unit.template multiply<0, 4, 5>();
+    unit.template load<6>(b + 16, lane_bytes);
+    unit.template multiply<1, 4, 6>();
+    unit.template load<7>(b + 32, lane_bytes);
+    unit.template multiply<2, 4, 7>();
+    unit.template load<5>(b + 48, lane_bytes);
+    unit.template multiply<3, 4, 5>();
+  }
+  [[gnu::always_inline]] inline void store(float* to) {
+    unit.template store<0>(to, lane_bytes);
+    unit.template store<1>(to + 16, lane_bytes);
+    unit.template store<2>(to + 32, lane_bytes);
+    unit.template store<3>(to + 48, lane_bytes);
   }
 };
 
 template <class S>
 struct vector_products {
-  static constexpr int vectors = S::micro_vectors, rows = S::micro_rows;
-  static constexpr std::int64_t lanes = S::width * S::block_vectors;
+  static constexpr int vectors = S::block_vectors, rows = S::micro_rows;
+  static constexpr std::int64_t lanes = S::width * vectors;
+  static_assert(group_keys % rows > 0 && tile_columns % rows > 0);
   using V = typename S::V;
   using P = typename S::P;
 
@@ -113,13 +127,18 @@ struct vector_products {
     }
   }
 
-  void scores(const key_tile* keys, int groups, const std::uint32_t* queries, std::int64_t blocks, float* scores) {
-    const int count = groups * group_keys;
-    const char* at[3 * group_keys];
-    for (int r = 0; r < count; ++r) at[r] = keys[r / 16].at + r % 16 * keys[r / 16].step;
+  static int steps(const score_product& of) { return of.groups; }
+  static int steps(const value_product& of) { return static_cast<int>(of.blocks); }
+
+  /// 32 keys.
+  [[gnu::noinline]] void step(score_product& of) {
+    const char* at[group_keys];
+    for (int r = 0; r < group_keys; ++r) at[r] = of.keys[r / 16].at + r % 16 * of.keys[r / 16].step;
     int r = 0;
-    for (; r + rows <= count; r += rows) score_rows<rows>(at + r, queries, 16 * blocks, scores + r * lanes);
-    for (; r + 2 <= count; r += 2) score_rows<2>(at + r, queries, 16 * blocks, scores + r * lanes);
+    for (; r + rows <= group_keys; r += rows) score_rows<rows>(at + r, of.queries, 16 * of.blocks, of.scores + r * lanes);
+    score_rows<group_keys % rows>(at + r, of.queries, 16 * of.blocks, of.scores + r * lanes);
+    of.keys += group_keys / 16;
+    of.scores += group_keys * lanes;
   }
 
   template <int Columns>
@@ -144,11 +163,13 @@ struct vector_products {
     }
   }
 
-  void values(const char* values, int groups, const std::uint32_t* weights, std::int64_t blocks, float* out) {
-    const std::int64_t columns = blocks * tile_columns, group_bytes = blocks * tile_bytes;
-    std::int64_t c = 0;
-    for (; c + rows <= columns; c += rows)
-      value_columns<rows>(values + c * row_bytes, groups, group_bytes, weights, out + c * lanes);
-    for (; c + 2 <= columns; c += 2) value_columns<2>(values + c * row_bytes, groups, group_bytes, weights, out + c * lanes);
+  /// 16 columns.
+  [[gnu::noinline]] void step(value_product& of) {
+    int c = 0;
+    for (; c + rows <= tile_columns; c += rows)
+      value_columns<rows>(of.values + c * row_bytes, of.groups, of.group_bytes, of.weights, of.out + c * lanes);
+    value_columns<tile_columns % rows>(of.values + c * row_bytes, of.groups, of.group_bytes, of.weights, of.out + c * lanes);
+    of.values += tile_bytes;
+    of.out += tile_columns * lanes;
   }
 };

@@ -9,12 +9,8 @@ namespace {
 
 #define ATTEND_INLINE [[gnu::always_inline]] static inline
 
-/// `Vectors`: vectors of lanes that products work on together.
-template <int Vectors>
 struct paired_simd : simd<float> {
   using P = __m512i;
-  static constexpr int micro_vectors = Vectors;
-
   ATTEND_INLINE P load_pairs(const std::uint32_t* p) { return _mm512_loadu_si512(p); }
   ATTEND_INLINE void store_pairs(std::uint32_t* p, P x) { _mm512_storeu_si512(p, x); }
   /// The pair at `p`, which need not be aligned, in every lane.

@@ -64,6 +64,7 @@ void check_functions(problem& p, const options& how);               // compatibi
 void check_region(problem& p, const options& how);                  // grid, neighborhood, relative
 void check_positions(problem& p, const options& how, bool packed);  // causal, window, prefix, lengths, query_offset
 void check_segments(problem& p, const options& how);
+void check_mask(problem& p, const options& how);
 void check_scores(problem& p, const options& how);  // score functions, sinks, dropout
 void check_results(problem& p, const array_view& q, const array_view& k, const array_view& v, const outputs& results,
                    const options& how, bool matrices, const boundaries* packed);

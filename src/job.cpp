@@ -14,6 +14,35 @@ key_run strided_run(const key_source& source, std::int64_t key) {
           source.v_step, source.count - key};
 }
 
+key_run paged_run(const key_source& source, std::int64_t key) {
+  const std::int64_t page = source.pages ? source.pages[key / source.page_keys] : 0, row = key % source.page_keys;
+  const auto at = [&](const void* base, std::int64_t page_step, std::int64_t step) {
+    return static_cast<const char*>(base) + (page * page_step + row * step) * source.element_bytes;
+  };
+  return {at(source.k, source.k_page, source.k_step), at(source.v, source.v_page, source.v_step), source.k_step, source.v_step,
+          std::min(source.page_keys - row, source.count - key)};
+}
+
+/// Keys and values of a sequence and head.
+key_source keys_of_job(const problem& p, std::int64_t b, std::int64_t head) noexcept {
+  key_source keys{};
+  const std::int64_t first = first_row(p.key_starts, b);
+  keys.run = p.page_keys > 0 ? paged_run : strided_run;
+  keys.k = row_pointer(p.batch, p.k, b, head, first);
+  keys.v = row_pointer(p.batch, p.v, b, head, first);
+  keys.k_step = p.k.row;
+  keys.v_step = p.v.row;
+  keys.k_column = p.k.column;
+  keys.v_column = p.v.column;
+  keys.count = key_length(p, b);
+  keys.element_bytes = size_of(p.type);
+  keys.page_keys = p.page_keys;
+  keys.pages = p.page_tables ? p.page_tables[b] : nullptr;
+  keys.k_page = p.k.page;
+  keys.v_page = p.v.page;
+  return keys;
+}
+
 element stored_as(dtype type) noexcept {
   switch (type) {
     case dtype::f64: return element::f64;
@@ -107,10 +136,11 @@ memory_ahead beginning_of(const problem& p, const block_place& at, const block_p
   if (p.group == 1) {
     add(p.q, query_row(p, p.q, next.sequence, next.kv_head, next.first_row), next.rows, p.width);
   }
-  if (other_head) {
-    const std::int64_t keys = key_length(p, next.sequence);
+  const std::int64_t length = key_length(p, next.sequence);
+  if (other_head && length > 0) {
+    const std::int64_t keys = p.page_keys > 0 ? std::min(length, p.page_keys) : length;  // of the first page
     const void* const first = key_row(p, p.k, next.sequence, next.kv_head, 0);
-    if (keys > 0) ahead.keys = static_cast<const char*>(first);
+    ahead.keys = static_cast<const char*>(first);
     add(p.k, first, keys, p.width);
     add(p.v, key_row(p, p.v, next.sequence, next.kv_head, 0), keys, p.value_width);
   }
@@ -126,15 +156,7 @@ block_job make_job(const problem& p, const factors& scales, const mask_tables& t
   fill_masks(p, tables, at, job.lanes);
   fill_rows(p, at, job.lanes);
   const std::int64_t b = at.sequence;
-  job.keys = {strided_run,
-              key_row(p, p.k, b, at.kv_head, 0),
-              key_row(p, p.v, b, at.kv_head, 0),
-              p.k.row,
-              p.v.row,
-              p.k.column,
-              p.v.column,
-              key_length(p, b),
-              size_of(p.type)};
+  job.keys = keys_of_job(p, b, at.kv_head);
   job.width = p.width;
   job.value_width = p.value_width;
   job.q_column = p.q.column;

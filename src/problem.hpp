@@ -26,6 +26,7 @@ struct operand {
   dtype type = dtype::none;
   std::int64_t batch[max_batch_axes] = {};
   std::int64_t head = 0, row = 0, column = 0;
+  std::int64_t page = 0;  // of keys and values in pages
 
   explicit operator bool() const noexcept { return type != dtype::none; }
 };
@@ -53,10 +54,15 @@ struct problem {
   std::int64_t heads = 0, kv_heads = 0, group = 1;  // group = heads / kv_heads
   std::int64_t queries = 0, keys = 0, width = 0, value_width = 0;
   operand q, k, v, mask, out, lse, weights, scores;
+  bool mask_of_newest = false;  // the mask's columns are the newest `queries` keys of a sequence; it allows those before
   score_stage stage = score_stage::biased;
   // Packed sequences: b counts them, their rows begin at starts[b] and end at starts[b + 1], and `queries` and `keys` are those of the
   // longest. Null where every batch has rows of its own.
   operand query_starts, key_starts;
+  // Keys in pages: key j of sequence b lies in row j % page_keys of page page_tables[b][j / page_keys], or of page 0 where there are no
+  // tables: a ring. 0 where they lie one behind the other.
+  std::int64_t page_keys = 0;
+  const std::int64_t* const* page_tables = nullptr;
   operand query_segments, key_segments;  // read (batch..., row)
   score_function score[max_score_functions];
   int score_count = 0;
@@ -152,7 +158,10 @@ inline void* query_row(const problem& p, const operand& x, std::int64_t b, std::
   return row_pointer(p.batch, x, b, head, first_row(p.query_starts, b) + query);
 }
 inline void* key_row(const problem& p, const operand& x, std::int64_t b, std::int64_t head, std::int64_t key) noexcept {
-  return row_pointer(p.batch, x, b, head, first_row(p.key_starts, b) + key);
+  if (p.page_keys == 0) return row_pointer(p.batch, x, b, head, first_row(p.key_starts, b) + key);
+  const std::int64_t page = p.page_tables ? p.page_tables[b][key / p.page_keys] : 0;
+  char* const row = static_cast<char*>(row_pointer(p.batch, x, b, head, key % p.page_keys));
+  return row + page * x.page * size_of(x.type);
 }
 
 /// Segments of query i and key j of sequence b.

@@ -110,7 +110,9 @@ void mask_tables::class_tiles(const part& work, const for_each& run) {
   const kernel& k = *work.choice.entry;
   lanes_ = k.lanes;
   tiles_ = (p_.keys + k.tile_keys - 1) / k.tile_keys;
-  of_mask_ = distinct(p_.batch, p_.mask);
+  operand moves = p_.mask;
+  if (p_.mask_of_newest) moves.batch[0] = 1;  // where its columns lie depends on the sequence's length
+  of_mask_ = distinct(p_.batch, moves);
   // A mask that is the same for all heads, or for all queries, is looked at once for all of them.
   const bool by_head = p_.mask.head != 0, by_query = p_.mask.row != 0;
   mask_heads_ = by_head ? p_.kv_heads : 1;
@@ -125,10 +127,11 @@ void mask_tables::class_tiles(const part& work, const for_each& run) {
     lane_map lanes;
     lanes.count = static_cast<int>(rows);
     fill_mask_rows(p_, {sequence, head, first_row, rows}, lanes);
+    const std::int64_t keys = p_.mask_of_newest ? key_length(p_, sequence) : p_.keys;
     for (std::int64_t tile = 0; tile < tiles_; ++tile) {
-      const std::int64_t first = tile * k.tile_keys;
+      const std::int64_t first = tile * k.tile_keys, count = std::min<std::int64_t>(k.tile_keys, keys - first);
       classes_[n * tiles_ + tile] =
-          k.mask_class(lanes, p_.mask.column, first, static_cast<int>(std::min<std::int64_t>(k.tile_keys, p_.keys - first)));
+          count > 0 ? k.mask_class(lanes, p_.mask.column, first, static_cast<int>(count)) : tile_class::skip;
     }
   });
 }
@@ -139,6 +142,7 @@ const tile_class* mask_tables::mask_classes(const block_place& at) const noexcep
 
 void fill_mask_rows(const problem& p, const block_place& place, lane_map& lanes) noexcept {
   const char* const mask = static_cast<char*>(row_pointer(p.batch, p.mask, place.sequence, place.kv_head * p.group, 0));
+  lanes.mask_first = p.mask_of_newest ? key_length(p, place.sequence) - p.queries : 0;
   for (int lane = 0; lane < lanes.count; ++lane) {
     const std::int64_t row = place.first_row + lane;
     lanes.mask[lane] = reinterpret_cast<const unsigned char*>(mask) + row % p.group * p.mask.head + row / p.group * p.mask.row;

@@ -162,6 +162,13 @@ void check_sizes(problem& p, const axes& q, const axes& k, const axes& v) {
   p.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
 }
 
+void check_mask(problem& p, const options& how) {
+  if (!how.mask) return;
+  if (how.mask.type != dtype::boolean)
+    refuse_type("mask", "booleans (true = attend; numbers to add are `bias`)", how.mask.type);
+  p.mask = broadcast("mask", how.mask, p);
+}
+
 problem validate(const array_view& q, const array_view& k, const array_view& v, const outputs& results, const options& how,
                  inputs given) {
   check_input("q", q, q.type, given);
@@ -190,11 +197,7 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
   check_region(p, how);
   check_positions(p, how, false);
   check_segments(p, how);
-  if (how.mask) {
-    if (how.mask.type != dtype::boolean)
-      refuse_type("mask", "booleans (true = attend; numbers to add are `bias`)", how.mask.type);
-    p.mask = broadcast("mask", how.mask, p);
-  }
+  check_mask(p, how);
   check_scores(p, how);
   p.reproducible = how.reproducible;
   if (how.threads < 0) refuse("threads", "a positive number, or 0 for the default", to_string(how.threads));

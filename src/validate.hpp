@@ -16,6 +16,19 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
 problem validate_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
                         const array_view& cu_seqlens_k, const outputs& results, const options& how);
 
+/// What a cache holds, as a call reads it.
+struct held_keys {
+  array_view k, v;             // everything: (sequences or pages, heads, rows, width)
+  const std::int64_t* counts;  // keys per sequence, as the call counts them
+  std::int64_t sequences;
+  std::int64_t page_keys = 0;                        // problem::page_keys
+  const std::int64_t* const* page_tables = nullptr;  // problem::page_tables
+  std::optional<std::int64_t> window = {};           // of a ring
+};
+
+/// The same for queries (sequences, H, L, E) over a cache, which the problem refers to.
+problem validate_decode(const array_view& q, const held_keys& held, const outputs& results, const options& how);
+
 /// Shapes of the results of a checked call.
 extents out_shape(const problem& p, layout order, bool matrices);
 extents lse_shape(const problem& p, bool matrices);

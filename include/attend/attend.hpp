@@ -18,6 +18,7 @@
 #include "attend/attention.hpp"      // IWYU pragma: export
 #include "attend/varlen.hpp"         // IWYU pragma: export
 #include "attend/merge.hpp"          // IWYU pragma: export
+#include "attend/kv_cache.hpp"       // IWYU pragma: export
 #include "attend/position.hpp"       // IWYU pragma: export
 #include "attend/plan.hpp"           // IWYU pragma: export
 #include "attend/reference.hpp"      // IWYU pragma: export

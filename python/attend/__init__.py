@@ -12,12 +12,15 @@ checked before any work: ValueError for values and shapes, TypeError for types, 
 """
 
 from attend import _core
+from attend._cache import KVCache, PagedKVCache
 from attend._compatibility import additive, gaussian
+from attend._names import dtype_name
 from attend._results import (OutLse, OutLseScores, OutLseWeights, OutLseWeightsScores, OutScores, OutWeights,
                              OutWeightsScores)
 from attend._score import alibi, bias, soft_cap
 
 __all__ = [
+    "KVCache",
     "OutLse",
     "OutLseScores",
     "OutLseWeights",
@@ -25,11 +28,13 @@ __all__ = [
     "OutScores",
     "OutWeights",
     "OutWeightsScores",
+    "PagedKVCache",
     "additive",
     "alibi",
     "attention",
     "attention_varlen",
     "bias",
+    "decode",
     "gaussian",
     "info",
     "merge",
@@ -42,7 +47,7 @@ __all__ = [
 __version__ = _core.version()
 
 
-# The two functions below are declared here and run in _core, where what a call does not give costs nothing. Python itself calls
+# The three functions below are declared here and run in _core, where what a call does not give costs nothing. Python itself calls
 # a declaration only where the arguments do not fit it, for an error in its own words.
 
 
@@ -156,6 +161,27 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, causal=False, 
     """
 
 
+@_core.entry
+def decode(q, cache, *, sequences=None, mask=None, bias=None, window=None, prefix=None, relative=None, scale=None, softcap=None,
+           alibi=None, sinks=None, score=None, compatibility="dot", normalizer="softmax", out=None, return_lse=False,
+           return_weights=False, return_scores=None, reproducible=False, threads=None):
+    """New queries over a cache: causal, the last query of a sequence at its newest key.
+
+    q is (batch, H, L, E) in the cache's dtype, H a multiple of its heads; the result is (batch, H, L, Ev).
+
+    cache: a `KVCache`, or a `PagedKVCache` with sequences.
+    sequences: numbers of sequences of a PagedKVCache, one for each of q's first axis; one may come several times.
+    mask: booleans as in `attention`, where S is the length of the longest sequence; or (..., L, L) where S > L, over the L newest keys alone:
+        which of them each query sees, as in the tree of speculative decoding.
+    window: narrows what a query sees further; of a ring not beyond its own, which is the default.
+
+    All other options mean for each sequence what they mean for `attention`. A ring has no S, and refuses prefix, mask, bias, weights
+    and scores.
+
+    Returns out, or a named tuple of what was asked for. Raises ValueError and TypeError as `attention` does.
+    """
+
+
 def merge(outs, lses):
     """Attention over all keys from attention over disjoint parts of them: the named tuple (out, lse).
 
@@ -205,7 +231,7 @@ def plan(q_shape, k_shape, v_shape, dtype, *, mask=None, bias=None, causal=False
     over the tiles that are not skipped; bytes are those of q, k, v read once and out written once; text is all of it as text.
     """
     return _core.plan(
-        q_shape, k_shape, v_shape, _dtype_name(dtype),
+        q_shape, k_shape, v_shape, dtype_name(dtype),
         (mask, bias, causal, window, query_offset, prefix, query_segments, key_segments, key_lengths, grid, neighborhood,
          dilation, border, relative, scale, softcap, alibi, sinks, score, compatibility, normalizer, dropout_p, seed, layout,
          reproducible, None))
@@ -225,19 +251,6 @@ def set_num_threads(n):
     ATTEND_NUM_THREADS sets the same from outside.
     """
     _core.set_num_threads(n)
-
-
-def _dtype_name(dtype):
-    """The name of a dtype given as text, as a NumPy dtype or scalar type, or as a torch dtype."""
-    import numpy
-
-    text = str(dtype)
-    if text.startswith("torch."):
-        return text[len("torch."):]
-    try:
-        return text if dtype is None else numpy.dtype(dtype).name  # NumPy takes None for float64
-    except TypeError:
-        return text  # refused by its name
 
 
 def __getattr__(name):

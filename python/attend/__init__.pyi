@@ -3,6 +3,7 @@ from typing import Any, Iterable, Literal, Protocol, Sequence, SupportsFloat, Su
 from typing_extensions import Unpack
 
 from attend import onnx as onnx
+from attend._cache import KVCache as KVCache, PagedKVCache as PagedKVCache
 from attend._compatibility import additive as additive, gaussian as gaussian
 from attend._results import (
     OutLse as OutLse, OutLseScores as OutLseScores, OutLseWeights as OutLseWeights, OutLseWeightsScores as OutLseWeightsScores,
@@ -62,6 +63,23 @@ class _Options(_Planned, total=False):
     threads: SupportsIndex | None
 
 class _PackedOptions(_Common, total=False):
+    threads: SupportsIndex | None
+
+class _DecodeOptions(TypedDict, total=False):
+    sequences: Sequence[int] | None
+    mask: _Array | None
+    bias: _Array | None
+    window: tuple[_Side, _Side] | list[_Side] | None
+    prefix: _Integers | None
+    relative: _Array | None
+    scale: SupportsFloat | SupportsIndex | None
+    softcap: SupportsFloat | SupportsIndex | None
+    alibi: bool | _Array | None
+    sinks: _Array | None
+    score: _Step | Sequence[_Step] | None
+    compatibility: Literal["dot", "cosine", "l1", "none"] | gaussian | additive
+    normalizer: Literal["softmax", "mean", "sum", "sigmoid", "relu2", "abs"]
+    reproducible: bool
     threads: SupportsIndex | None
 
 class _InstructionSets(TypedDict):
@@ -143,6 +161,21 @@ def attention_varlen(
 def attention_varlen(
     q: _Array, k: _Array, v: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array | None = None, *, out: _Array | None = None,
     return_lse: bool = False, **options: Unpack[_PackedOptions]
+) -> Any: ...
+@overload
+def decode(
+    q: _ArrayT, cache: KVCache | PagedKVCache, *, out: None = None, return_lse: Literal[False] = False,
+    return_weights: Literal[False] = False, return_scores: None = None, **options: Unpack[_DecodeOptions]
+) -> _ArrayT: ...
+@overload
+def decode(
+    q: _Array, cache: KVCache | PagedKVCache, *, out: _Array | None = None, return_lse: Literal[True],
+    return_weights: Literal[False] = False, return_scores: None = None, **options: Unpack[_DecodeOptions]
+) -> OutLse: ...
+@overload
+def decode(
+    q: _Array, cache: KVCache | PagedKVCache, *, out: _Array | None = None, return_lse: bool = False, return_weights: bool = False,
+    return_scores: _Stage | None = None, **options: Unpack[_DecodeOptions]
 ) -> Any: ...
 def merge(outs: Iterable[_Array], lses: Iterable[_Array]) -> OutLse: ...
 def scaled_dot_product_attention(

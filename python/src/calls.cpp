@@ -29,12 +29,6 @@ struct inputs {
   borrowed_array query, key, value;
 };
 
-void check_lse(bool wanted, const options& how) {
-  if (!wanted || how.normalizer == normalizer::softmax) return;
-  throw argument_error("return_lse", "False without softmax, the only normalizer with an LSE",
-                       "True beside '" + std::string(name_of(how.normalizer)) + "'");
-}
-
 /// Parts of a list of arrays, each called by its place in it.
 class part_list {
  public:

@@ -13,6 +13,10 @@ struct argument_slots;
 nb::object attention(const argument_slots& arguments);
 nb::object attention_varlen(const argument_slots& arguments);
 
+/// attend.decode, called through an `entry`, and the caches that it reads.
+nb::object decode(const argument_slots& arguments);
+void define_caches(nb::module_& module);
+
 /// attend.merge.
 nb::object merge(nb::handle outs, nb::handle lses);
 

@@ -23,6 +23,8 @@ constexpr const char* slot_names[] = {"q",
                                       "v",
                                       "cu_seqlens_q",
                                       "cu_seqlens_k",
+                                      "cache",
+                                      "sequences",
                                       "mask",
                                       "bias",
                                       "causal",
@@ -152,6 +154,7 @@ int slot_named(const std::string& name) {
 run_function runner_of(const std::string& name) {
   if (name == "attention") return attention;
   if (name == "attention_varlen") return attention_varlen;
+  if (name == "decode") return decode;
   throw std::logic_error("attend._core: this build does not run " + name);
 }
 

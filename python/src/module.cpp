@@ -29,5 +29,6 @@ NB_MODULE(_core, module) {
   module.def("info", &python::info);
   module.def("set_num_threads", &python::set_thread_count, nb::arg().none());
   module.def("version", [] { return nb::str(attend::version().data(), attend::version().size()); });
+  python::define_caches(module);
   python::define_limits(module);
 }

@@ -9,13 +9,6 @@
 namespace attend::python {
 namespace {
 
-dtype dtype_named(std::string_view name) {
-  for (dtype type : {dtype::f32, dtype::f64, dtype::f16, dtype::bf16}) {
-    if (name == name_of(type)) return type;
-  }
-  throw argument_error("dtype", float_types, std::string(name), argument_error::kind::type);
-}
-
 nb::str as_str(std::string_view text) { return nb::str(text.data(), text.size()); }
 
 nb::list names_of(const std::vector<isa>& sets) {

@@ -144,6 +144,13 @@ layout read_layout(nb::handle value) {
   refuse_value("layout", "'bhld' or 'blhd'", value);
 }
 
+dtype dtype_named(std::string_view name) {
+  for (dtype type : {dtype::f32, dtype::f64, dtype::f16, dtype::bf16}) {
+    if (name == name_of(type)) return type;
+  }
+  throw argument_error("dtype", float_types, std::string(name), argument_error::kind::type);
+}
+
 extents read_shape(nb::handle value, std::string_view name) {
   if (PyUnicode_Check(value.ptr()) || !PySequence_Check(value.ptr())) refuse_type(name, "a sequence of sizes", value);
   const std::size_t rank = nb::len(value);

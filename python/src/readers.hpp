@@ -49,6 +49,9 @@ window read_window(nb::handle value);
 /// "bhld" or "blhd".
 layout read_layout(nb::handle value);
 
+/// The dtype of this name that inputs may have.
+dtype dtype_named(std::string_view name);
+
 /// A sequence of sizes.
 extents read_shape(nb::handle value, std::string_view name);
 

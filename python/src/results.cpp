@@ -84,6 +84,12 @@ score_stage read_stage(nb::handle value, std::string_view name) {
   refuse_value(name, expected, value);
 }
 
+void check_lse(bool wanted, const options& how) {
+  if (!wanted || how.normalizer == normalizer::softmax) return;
+  throw argument_error("return_lse", "False without softmax, the only normalizer with an LSE",
+                       "True beside '" + std::string(name_of(how.normalizer)) + "'");
+}
+
 call_results::call_results(nb::handle like, const wanted_results& wanted, dtype type, const extents& out, const extents& k,
                            layout order)
     : factory_(like, type) {

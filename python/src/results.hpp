@@ -40,6 +40,9 @@ struct wanted_results {
   std::optional<score_stage> scores;
 };
 
+/// Refuses an LSE where the normalizer has none.
+void check_lse(bool wanted, const options& how);
+
 /// One of "scaled", "capped" and "biased".
 score_stage read_stage(nb::handle value, std::string_view name);
 

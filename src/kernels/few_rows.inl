@@ -302,8 +302,10 @@ struct few_rows {
       }
     }
     if (tile.reads_mask) {
-      const unsigned char* const mask = job.lanes.mask[r] + first * job.mask_step;
-      for (int j = 0; j < count; ++j) scores[j] = mask[j * job.mask_step] ? scores[j] : -infinity<T>;
+      const std::int64_t column = first - job.lanes.mask_first;  // of the tile's first key
+      const unsigned char* const mask = job.lanes.mask[r] + column * job.mask_step;
+      for (int j = column < 0 ? static_cast<int>(-column) : 0; j < count; ++j)
+        scores[j] = mask[j * job.mask_step] ? scores[j] : -infinity<T>;
     }
     for (int j = count; j % width != 0; ++j) scores[j] = -infinity<T>;
   }

@@ -41,6 +41,10 @@ struct key_source {
   std::int64_t k_column, v_column;  // from column to column
   std::int64_t count;
   std::int64_t element_bytes;
+  // Of keys in pages: key j lies in row j % page_keys of page pages[j / page_keys], or of page 0 where there is no list: a ring.
+  std::int64_t page_keys = 0;
+  const std::int64_t* pages = nullptr;
+  std::int64_t k_page = 0, v_page = 0;  // from page to page
 };
 
 /// Rows first_row, first_row + step, ..., last_row of a grid, and columns alike.
@@ -75,6 +79,7 @@ struct lane_map {
   std::int64_t begin[max_lanes], end[max_lanes];  // keys allowed by causal, window, segment and length: [begin, end) or [0, 0)
   std::int64_t prefix_end[max_lanes];             // and [0, prefix_end)
   const unsigned char* mask[max_lanes];
+  std::int64_t mask_first;          // key of the mask's first column; the mask allows keys before it
   const tile_class* mask_classes;   // of the mask alone, per tile of the kernel, over all lanes
   bool scattered;                   // whether intervals hold keys of other segments, which ids have to tell apart
   std::int64_t segment[max_lanes];  // of the query

@@ -380,7 +380,8 @@ struct stripe : forward_block<S> {
       const score_step& step = job.steps[n];
       if (step.kind == score_kind::bias && step.step == 1) take(job.lanes.bias[step.number], bytes_of(step.stored));
     }
-    if (job.has_mask && job.mask_step == 1 && job.lanes.mask_classes[first / block::tile_keys] == tile_class::partial)
+    if (job.has_mask && job.mask_step == 1 && job.lanes.mask_first == 0 &&
+        job.lanes.mask_classes[first / block::tile_keys] == tile_class::partial)
       take(job.lanes.mask, 1);
     return ahead;
   }

@@ -138,10 +138,15 @@ static std::uint32_t segment_bits(const block_job& job, std::int64_t segment, st
   return bits;
 }
 
-/// Bits of the keys [key, key + count), at most 32, that a row of the boolean mask allows.
+/// Bits of the keys [key, key + count), at most 32, that a row of the boolean mask allows whose first column is key `first`.
 template <class S>
-static std::uint32_t mask_bits(const unsigned char* row, std::int64_t step, std::int64_t key, int count) {
-  const unsigned char* const mask = row + key * step;
+static std::uint32_t mask_bits(const unsigned char* row, std::int64_t first, std::int64_t step, std::int64_t key, int count) {
+  if (key < first) {
+    const int before = first - key < count ? static_cast<int>(first - key) : count;
+    const std::uint32_t rest = before < count ? mask_bits<S>(row, first, step, first, count - before) << before : 0;
+    return bit_range(0, before) | rest;
+  }
+  const unsigned char* const mask = row + (key - first) * step;
   if (step == 1 && count == keys_per_word) return S::nonzero_bytes(mask);
   std::uint32_t bits = 0;
   for (int j = 0; j < count; ++j) bits |= static_cast<std::uint32_t>(mask[j * step] != 0) << j;
@@ -158,7 +163,7 @@ static tile_class mask_class_of(const lane_map& lanes, std::int64_t step, std::i
     for (int lane = 0; lane < lanes.count; ++lane) {
       if (lanes.mask[lane] == last) continue;  // heads of a group often share a row
       last = lanes.mask[lane];
-      const std::uint32_t bits = mask_bits<S>(last, step, first + start, some);
+      const std::uint32_t bits = mask_bits<S>(last, lanes.mask_first, step, first + start, some);
       any |= bits;
       missing |= ~bits & bit_range(0, some);
       if (any != 0 && missing != 0) return tile_class::partial;
@@ -179,7 +184,7 @@ static void allowed_bits(const block_job& job, std::int64_t first, int count, ti
     for (int start = 0; start < count; start += keys_per_word, words += lanes) {
       const int some = count - start < keys_per_word ? count - start : keys_per_word;
       for (int lane = 0; lane < map.count; ++lane)
-        words[lane] = static_cast<Word>(mask_bits<S>(map.mask[lane], job.mask_step, first + start, some));
+        words[lane] = static_cast<Word>(mask_bits<S>(map.mask[lane], map.mask_first, job.mask_step, first + start, some));
     }
     return;
   }
@@ -197,7 +202,7 @@ static void allowed_bits(const block_job& job, std::int64_t first, int count, ti
     for (int lane = 0; lane < map.count; ++lane) {
       std::uint32_t allowed = bit_range(map.begin[lane] - key, map.end[lane] - key) | bit_range(0, map.prefix_end[lane] - key);
       if (map.grid.neighborhood) allowed &= static_cast<std::uint32_t>(words[lane]);
-      if (tile.reads_mask) allowed &= mask_bits<S>(map.mask[lane], job.mask_step, key, some);
+      if (tile.reads_mask) allowed &= mask_bits<S>(map.mask[lane], map.mask_first, job.mask_step, key, some);
       if (map.scattered && allowed != 0) allowed &= segment_bits(job, map.segment[lane], key, some);
       words[lane] = static_cast<Word>(allowed);
     }

@@ -1,0 +1,43 @@
+// What both caches share: their memory, checks of new tokens, and copies of their rows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "attend/tensor.hpp"
+#include "scratch.hpp"
+
+namespace attend::detail {
+
+/// Rows of keys or values: (blocks, heads, rows, width), row-major, where a block is a sequence or a page.
+class cache_rows {
+ public:
+  cache_rows() = default;
+  /// Zeros. Throws `argument_error` where the bytes do not fit 63 bits, `std::bad_alloc`.
+  cache_rows(dtype type, const extents& shape);
+
+  /// Everything, as a view.
+  array_view view() const noexcept;
+  char* row(std::int64_t block, std::int64_t head, std::int64_t row) const noexcept;
+  std::int64_t row_bytes() const noexcept { return shape_[3] * size_of(type_); }
+
+  /// Rows [first, first + count) of a block become rows [begin, begin + count) of new tokens (..., heads, n, width), whose batch is `batch`.
+  void write(std::int64_t block, std::int64_t first, std::int64_t count, const array_view& from, std::int64_t batch,
+             std::int64_t begin) const noexcept;
+  /// The same rows of another block.
+  void copy(std::int64_t block, std::int64_t count, std::int64_t from) const noexcept;
+
+ private:
+  dtype type_ = dtype::none;
+  extents shape_;
+  aligned_memory memory_;
+};
+
+/// Sizes of a cache; `value_dim` is -1 where none was given.
+void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std::optional<std::int64_t> value_dim);
+
+/// New tokens k and v against what a cache holds: dtype, and (batch..., heads, n, width); returns n. `batch`: -1 without that axis.
+std::int64_t check_tokens(const array_view& k, const array_view& v, dtype type, std::int64_t batch, std::int64_t kv_heads,
+                          std::int64_t dim, std::int64_t value_dim);
+
+}  // namespace attend::detail

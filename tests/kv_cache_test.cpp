@@ -1,0 +1,256 @@
+// Caches: what they hold is what was appended, and queries over them see what attention over the same keys sees, to the last bit.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/cache.hpp"
+
+namespace attend::test {
+namespace {
+
+template <class T>
+struct caches : testing::Test {};
+TYPED_TEST_SUITE(caches, stored_types);
+
+/// Few and many queries, which different kernels serve; ends of tiles, chunks and pages.
+const std::vector<sizes> problems = {
+    {.B = 2, .H = 4, .Hk = 2, .L = 1, .S = 37, .E = 16, .Ev = 8},    {.B = 1, .H = 1, .Hk = 1, .L = 1, .S = 1, .E = 1, .Ev = 1},
+    {.B = 3, .H = 6, .Hk = 2, .L = 5, .S = 200, .E = 32, .Ev = 33},  {.B = 1, .H = 8, .Hk = 2, .L = 40, .S = 1700, .E = 64, .Ev = 64},
+    {.B = 2, .H = 2, .Hk = 1, .L = 130, .S = 130, .E = 33, .Ev = 17}};
+
+const options causal_at_the_end{.causal = true, .query_offset = lower_right};
+
+options with(const options& how, const auto& change) {
+  options changed = how;
+  change(changed);
+  return changed;
+}
+
+/// Everything of `x` in a cache, in pieces of odd sizes.
+template <class T>
+kv_cache filled(const inputs<T>& x, std::int64_t spare = 3) {
+  const extents &k = x.k.shape(), &v = x.v.shape();
+  kv_cache cache({.batch = k[0], .kv_heads = k[1], .capacity = k[2] + spare, .dim = k[3], .value_dim = v[3], .type = dtype_of<T>});
+  std::int64_t step = 1;
+  for (std::int64_t at = 0; at < k[2]; at += step, step = step * 3 % 64) {
+    const std::int64_t end = std::min(at + step, k[2]);
+    cache.append(tokens(x.k, at, end), tokens(x.v, at, end));
+  }
+  return cache;
+}
+
+template <class T>
+struct filled_pages {
+  paged_kv_cache cache;
+  std::vector<sequence_id> sequences;
+};
+
+/// The same in pages, sequences in turns, so that their pages alternate.
+template <class T>
+filled_pages<T> in_pages(const inputs<T>& x, std::int64_t page_size) {
+  const extents &k = x.k.shape(), &v = x.v.shape();
+  const std::int64_t pages = k[0] * ((k[2] + page_size - 1) / page_size);
+  filled_pages<T> made{paged_kv_cache({.pages = pages,
+                                       .page_size = page_size,
+                                       .kv_heads = k[1],
+                                       .dim = k[3],
+                                       .value_dim = v[3],
+                                       .type = dtype_of<T>}),
+                       {}};
+  for (std::int64_t b = 0; b < k[0]; ++b) made.sequences.push_back(made.cache.new_sequence());
+  std::int64_t step = 1;
+  for (std::int64_t at = 0; at < k[2]; at += step, step = step * 3 % 64) {
+    const std::int64_t end = std::min(at + step, k[2]);
+    for (std::int64_t b = 0; b < k[0]; ++b)
+      made.cache.append(made.sequences[std::size_t(b)], sequence_of(tokens(x.k, at, end), b), sequence_of(tokens(x.v, at, end), b));
+  }
+  EXPECT_EQ(made.cache.free_pages(), 0);
+  return made;
+}
+
+TYPED_TEST(caches, of_every_kind_give_the_bits_of_attention) {
+  for (const sizes& n : problems) {
+    const auto x = make_inputs<TypeParam>(n);
+    kv_cache cache = filled(x);
+    const auto slopes = normal<float>({n.H}, 7), sinks = normal<float>({n.H}, 8);
+    const auto mask = coins({n.B, 1, n.L, n.S}, 9, 0.7);
+    const auto bias = normal<TypeParam>({n.H, 1, n.S}, 10), table = normal<TypeParam>({n.H, 11}, 11);
+    for (const std::int64_t page_size : {1, 3, 16, 100, 4096}) {
+      const auto paged = in_pages(x, page_size);
+      const auto check = [&](const char* what, const auto& change) {
+        const options how = with(options{}, change), dense = with(causal_at_the_end, change);
+        const auto expected = compute<TypeParam>(x.q, x.k, x.v, dense);
+        const std::string about = std::string(what) + ", pages of " + std::to_string(page_size) + ", " + n.to_string();
+        EXPECT_TRUE(same_bits(decoded(x.q, paged.cache, paged.sequences, how), expected)) << about;
+        EXPECT_TRUE(same_bits(decoded(x.q, cache, how), expected)) << about;
+      };
+      check("nothing", [](options&) {});
+      check("reproducible", [](options& o) { o.reproducible = true; });
+      check("window", [](options& o) { o.window = {20, {}}; });
+      check("prefix", [](options& o) { o.window = {5, {}}, o.prefix = 3; });
+      check("sinks and soft cap", [&](options& o) { o.sinks = sinks, o.softcap = 3; });
+      check("ALiBi", [&](options& o) { o.alibi = slopes; });
+      check("mask", [&](options& o) { o.mask = mask; });
+      check("bias and table", [&](options& o) { o.bias = bias, o.relative = table; });
+      check("threads", [](options& o) { o.threads = 3; });
+    }
+  }
+}
+
+TYPED_TEST(caches, of_unequal_lengths_are_right) {
+  const auto x = make_inputs<TypeParam>({.B = 4, .H = 4, .Hk = 2, .L = 3, .S = 300, .E = 20, .Ev = 12});
+  tensor<std::int64_t> lengths({4});
+  lengths(0) = 300, lengths(1) = 0, lengths(2) = 1, lengths(3) = 129;
+  kv_cache cache({.batch = 4, .kv_heads = 2, .capacity = 300, .dim = 20, .value_dim = 12, .type = dtype_of<TypeParam>});
+  cache.append(x.k, x.v, lengths);
+  paged_kv_cache pages({.pages = 64, .page_size = 7, .kv_heads = 2, .dim = 20, .value_dim = 12, .type = dtype_of<TypeParam>});
+  std::vector<sequence_id> sequences;
+  for (std::int64_t b = 0; b < 4; ++b) {
+    sequences.push_back(pages.new_sequence());
+    pages.append(sequences.back(), sequence_of(tokens(x.k, 0, lengths(b)), b), sequence_of(tokens(x.v, 0, lengths(b)), b));
+    EXPECT_EQ(pages.length(sequences.back()), lengths(b));
+    EXPECT_EQ(cache.lengths()[std::size_t(b)], lengths(b));
+  }
+  const options dense = with(causal_at_the_end, [&](options& o) { o.key_lengths = lengths; });
+  EXPECT_TRUE(as_reference(decoded(x.q, cache), x.q, x.k, x.v, dense));
+  EXPECT_TRUE(same_bits(decoded(x.q, pages, sequences), decoded(x.q, cache)));
+  // A sequence has the same bits alone and in company, and may come twice.
+  const sequence_id twice[] = {sequences[3], sequences[3]};
+  tensor<TypeParam> q({2, 4, 3, 20});
+  std::copy_n(x.q.begin() + 3 * 240, 240, q.begin());
+  std::copy_n(x.q.begin() + 3 * 240, 240, q.begin() + 240);
+  const auto all = decoded(x.q, pages, sequences), alone = decoded(q, pages, twice);
+  for (std::int64_t i = 0; i < 4 * 3 * 12; ++i) {
+    EXPECT_EQ(static_cast<double>(alone.out.data()[i]), static_cast<double>(all.out.data()[3 * 144 + i]));
+    EXPECT_EQ(static_cast<double>(alone.out.data()[144 + i]), static_cast<double>(alone.out.data()[i]));
+  }
+}
+
+TYPED_TEST(caches, keep_a_window_in_a_ring) {
+  constexpr std::int64_t W = 8;
+  for (const std::vector<std::int64_t>& chunks : {std::vector<std::int64_t>(60, 1), {20, 20, 20}, {2, 40, 18}, {7, 1, 12, 7, 1, 12}, {0, 5, 9, 6}}) {
+    std::int64_t tokens_in_all = 0, largest = 0;
+    for (const std::int64_t n : chunks) tokens_in_all += n, largest = std::max(largest, n);
+    const auto x = make_inputs<TypeParam>({.B = 2, .H = 4, .Hk = 2, .L = tokens_in_all, .S = tokens_in_all, .E = 9, .Ev = 5});
+    kv_cache cache({.batch = 2, .kv_heads = 2, .capacity = W - 1 + largest, .dim = 9, .value_dim = 5, .type = dtype_of<TypeParam>, .window = W});
+    std::int64_t at = 0;
+    for (const std::int64_t n : chunks) {
+      cache.append(tokens(x.k, at, at + n), tokens(x.v, at, at + n));
+      at += n;
+      if (n == 0) continue;
+      EXPECT_EQ(cache.lengths()[1], at);
+      const auto keys = tokens(x.k, 0, at), values = tokens(x.v, 0, at);
+      options dense = causal_at_the_end;
+      dense.window = {W - 1, {}};
+      EXPECT_TRUE(as_reference(decoded(tokens(x.q, at - n, at), cache), tokens(x.q, at - n, at), keys, values, dense)) << at;
+      dense.window = {2, {}};
+      const options narrow{.window = {2, {}}};
+      EXPECT_TRUE(as_reference(decoded(tokens(x.q, at - n, at), cache, narrow), tokens(x.q, at - n, at), keys, values, dense)) << at;
+    }
+  }
+}
+
+TYPED_TEST(caches, see_the_newest_keys_as_a_tree_does) {
+  for (const std::int64_t L : {4, 20}) {
+    const auto x = make_inputs<TypeParam>({.B = 2, .H = 4, .Hk = 2, .L = L, .S = 210, .E = 16, .Ev = 8});
+    tensor<std::int64_t> lengths({2});
+    lengths(0) = 210, lengths(1) = 95;
+    kv_cache cache({.batch = 2, .kv_heads = 2, .capacity = 210, .dim = 16, .value_dim = 8, .type = dtype_of<TypeParam>});
+    cache.append(x.k, x.v, lengths);
+    // Every token's parent is drawn among those before it: it sees itself and its ancestors.
+    random_source source(5);
+    tensor<bool> tree({L, L}), whole({2, 1, L, 210}, true);
+    for (std::int64_t i = 0; i < L; ++i) {
+      if (i > 0) std::copy_n(&tree(source.between(0, i - 1), 0), L, &tree(i, 0));
+      tree(i, i) = true;
+      for (std::int64_t b = 0; b < 2; ++b) {
+        for (std::int64_t j = 0; j < L; ++j) whole(b, 0, i, lengths(b) - L + j) = tree(i, j);
+      }
+    }
+    const options how{.mask = tree}, reproducible{.mask = tree, .reproducible = true};
+    options dense = causal_at_the_end;
+    dense.mask = whole;
+    dense.key_lengths = lengths;
+    EXPECT_TRUE(as_reference(decoded(x.q, cache, how), x.q, x.k, x.v, dense)) << L;
+    EXPECT_TRUE(as_reference(decoded(x.q, cache, reproducible), x.q, x.k, x.v, dense)) << L;
+  }
+}
+
+TYPED_TEST(caches, filled_in_pieces_give_the_bits_of_prefill_at_once) {
+  const auto x = make_inputs<TypeParam>({.B = 1, .H = 4, .Hk = 2, .L = 400, .S = 400, .E = 24, .Ev = 16});
+  const auto whole = compute<TypeParam>(x.q, x.k, x.v, {.causal = true, .reproducible = true});
+  for (const std::int64_t page_size : {0, 16, 50}) {
+    kv_cache cache({.kv_heads = 2, .capacity = 400, .dim = 24, .value_dim = 16, .type = dtype_of<TypeParam>});
+    paged_kv_cache pages({.pages = 25, .page_size = std::max<std::int64_t>(page_size, 1), .kv_heads = 2, .dim = 24, .value_dim = 16, .type = dtype_of<TypeParam>});
+    const sequence_id one[] = {pages.new_sequence()};
+    std::int64_t at = 0;
+    for (const std::int64_t n : {1, 63, 64, 2, 170, 100}) {
+      const auto k = tokens(x.k, at, at + n), v = tokens(x.v, at, at + n), q = tokens(x.q, at, at + n);
+      computed<TypeParam> part;
+      if (page_size == 0) {
+        cache.append(k, v);
+        part = decoded(q, cache, {.reproducible = true});
+      } else {
+        pages.append(one[0], sequence_of(k, 0), sequence_of(v, 0));
+        part = decoded(q, pages, one, {.reproducible = true});
+      }
+      for (std::int64_t h = 0; h < 4; ++h) {
+        for (std::int64_t i = 0; i < n; ++i) {
+          ASSERT_EQ(part.lse(0, h, i), whole.lse(0, h, at + i)) << page_size << ", token " << at + i;
+          for (std::int64_t c = 0; c < 16; ++c)
+            ASSERT_EQ(static_cast<double>(part.out(0, h, i, c)), static_cast<double>(whole.out(0, h, at + i, c))) << page_size << ", token " << at + i;
+        }
+      }
+      at += n;
+    }
+  }
+}
+
+TYPED_TEST(caches, do_not_show_what_was_forgotten) {
+  const auto nan = static_cast<TypeParam>(std::numeric_limits<double>::quiet_NaN());
+  const tensor<TypeParam> bad({1, 2, 40, 16}, nan);
+  const auto x = make_inputs<TypeParam>({.B = 1, .H = 4, .Hk = 2, .L = 20, .S = 30, .E = 16, .Ev = 16});
+  const auto expected = compute<TypeParam>(x.q, x.k, x.v, causal_at_the_end);
+  kv_cache cache({.kv_heads = 2, .capacity = 40, .dim = 16, .type = dtype_of<TypeParam>});
+  cache.append(bad, bad);
+  cache.truncate(0);
+  cache.append(x.k, x.v);
+  EXPECT_TRUE(same_bits(decoded(x.q, cache), expected));
+  paged_kv_cache pages({.pages = 6, .page_size = 8, .kv_heads = 2, .dim = 16, .type = dtype_of<TypeParam>});
+  const sequence_id dirt = pages.new_sequence();
+  pages.append(dirt, sequence_of(bad, 0), sequence_of(bad, 0));
+  pages.free(dirt);
+  const sequence_id one[] = {pages.new_sequence()};
+  pages.append(one[0], sequence_of(x.k, 0), sequence_of(x.v, 0));
+  EXPECT_TRUE(same_bits(decoded(x.q, pages, one), expected));
+  // A ring's older tokens are behind every window.
+  kv_cache ring({.kv_heads = 2, .capacity = 27, .dim = 16, .type = dtype_of<TypeParam>, .window = 8});
+  ring.append(tokens(bad, 0, 20), tokens(bad, 0, 20));
+  decoded(tokens(x.q, 0, 1), ring);
+  ring.append(tokens(x.k, 0, 10), tokens(x.v, 0, 10));
+  decoded(tokens(x.q, 9, 10), ring);
+  ring.append(tokens(x.k, 10, 30), tokens(x.v, 10, 30));
+  const options dense{.causal = true, .window = {7, {}}, .query_offset = lower_right};
+  EXPECT_TRUE(as_reference(decoded(x.q, ring), x.q, x.k, x.v, dense));
+}
+
+TYPED_TEST(caches, of_strided_tokens_hold_the_same) {
+  const auto x = make_inputs<TypeParam>({.B = 2, .H = 2, .Hk = 2, .L = 2, .S = 20, .E = 6, .Ev = 6});
+  kv_cache plain = filled(x), strided({.batch = 2, .kv_heads = 2, .capacity = 20, .dim = 6, .type = dtype_of<TypeParam>});
+  // (batch, n, heads, width) and columns backwards, twice.
+  tensor<TypeParam> turned({2, 20, 2, 6}), mirrored({2, 2, 20, 6});
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t n = 0; n < 20; ++n) {
+        for (std::int64_t d = 0; d < 6; ++d) turned(b, n, h, d) = x.k(b, h, n, d), mirrored(b, h, n, 5 - d) = x.v(b, h, n, d);
+      }
+    }
+  }
+  const tensor_view<const TypeParam> k(turned.data(), {2, 2, 20, 6}, {240, 6, 12, 1});
+  const tensor_view<const TypeParam> v(mirrored.data() + 5, {2, 2, 20, 6}, {240, 120, 6, -1});
+  strided.append(k, v);
+  EXPECT_TRUE(same_bits(decoded(x.q, strided), decoded(x.q, plain)));
+}
+
+}  // namespace
+}  // namespace attend::test

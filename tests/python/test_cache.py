@@ -1,0 +1,136 @@
+"""Caches and decoding from Python: arrays of every kind in, the same bits as attention over the same keys out."""
+
+import numpy as np
+import pytest
+
+import attend
+
+
+def rows(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def test_what_is_appended_is_what_is_seen():
+    q, k, v = rows(2, 4, 3, 8, seed=1), rows(2, 2, 20, 8, seed=2), rows(2, 2, 20, 6, seed=3)
+    cache = attend.KVCache(2, 2, 32, 8, value_dim=6)
+    pages = attend.PagedKVCache(12, 4, 2, 8, value_dim=6)
+    sequences = [pages.new_sequence() for _ in range(2)]
+    for begin, end in ((0, 7), (7, 8), (8, 20)):
+        cache.append(k[:, :, begin:end], v[:, :, begin:end])
+        for b, s in enumerate(sequences):
+            pages.append(s, k[b, :, begin:end], v[b, :, begin:end])
+    assert cache.lengths.tolist() == [20, 20] and cache.lengths.dtype == np.int64
+    assert [pages.length(s) for s in sequences] == [20, 20]
+    assert pages.free_pages == 2 and len(pages.pages(sequences[0])) == 5
+    for options in ({}, {"softcap": 2.0, "alibi": True}, {"window": (5, None)}, {"return_lse": True}, {"return_weights": True},
+                    {"return_scores": "biased"}, {"mask": rows(3, 20) > 0}):
+        expected = attend.attention(q, k, v, causal=True, query_offset="lower_right", **options)
+        for got in (attend.decode(q, cache, **options), attend.decode(q, pages, sequences=sequences, **options)):
+            for a, b in zip(got if isinstance(got, tuple) else [got], expected if isinstance(expected, tuple) else [expected]):
+                assert np.array_equal(a, b), options
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_dtypes(dtype):
+    k = rows(1, 1, 5, 4, dtype=dtype)
+    cache = attend.KVCache(1, 1, 5, 4, dtype=np.dtype(dtype))
+    cache.append(k, k)
+    y = attend.decode(k[:, :, :1], cache)
+    assert y.dtype == dtype
+    assert np.array_equal(y, attend.attention(k[:, :, :1], k, k))
+    with pytest.raises(TypeError, match="q: expected"):
+        attend.decode(rows(1, 1, 1, 4), cache)
+    with pytest.raises(TypeError, match="k: expected"):
+        cache.append(rows(1, 1, 1, 4), k[:, :, :1])
+
+
+def test_lengths_of_every_kind():
+    k = rows(3, 1, 4, 2)
+    for lengths in ([1, 0, 4], (1, 0, 4), np.array([1, 0, 4]), np.array([1, 0, 4], np.int32)):
+        cache = attend.KVCache(3, 1, 8, 2)
+        cache.append(k, k, lengths)
+        assert cache.lengths.tolist() == [1, 0, 4]
+        cache.append(k, k, lengths=2)
+        assert cache.lengths.tolist() == [3, 2, 6]
+        cache.truncate([3, 0, 5])
+        assert cache.lengths.tolist() == [3, 0, 5]
+        cache.truncate(0)
+        assert cache.lengths.tolist() == [0, 0, 0]
+        cache.append(k, k)
+        cache.reset()
+        assert cache.lengths.tolist() == [0, 0, 0]
+
+
+def test_a_ring_keeps_the_newest():
+    q, k, v = rows(1, 2, 50, 4, seed=4), rows(1, 1, 50, 4, seed=5), rows(1, 1, 50, 4, seed=6)
+    cache = attend.KVCache(1, 1, 8, 4, window=8)
+    for t in range(50):
+        cache.append(k[:, :, t:t + 1], v[:, :, t:t + 1])
+        first = max(0, t - 7)
+        y = attend.decode(q[:, :, t:t + 1], cache)
+        assert np.allclose(y, attend.attention(q[:, :, t:t + 1], k[:, :, first:t + 1], v[:, :, first:t + 1]), atol=2e-6)
+    assert cache.lengths.tolist() == [50]
+    with pytest.raises(ValueError, match="k: expected at most 1 tokens"):
+        cache.append(k[:, :, :2], v[:, :, :2])
+    with pytest.raises(ValueError, match="mask: expected none over a ring"):
+        attend.decode(q[:, :, :1], cache, mask=np.ones(50, bool))
+
+
+def test_forks_share_pages_until_they_write():
+    k = rows(1, 10, 4)
+    cache = attend.PagedKVCache(5, 4, 1, 4)
+    trunk = cache.new_sequence()
+    cache.append(trunk, k, k)
+    branch = cache.fork(trunk)
+    assert cache.pages(branch) == cache.pages(trunk) and cache.free_pages == 2
+    cache.append(branch, k[:, :1], k[:, :1])
+    assert cache.pages(branch)[:2] == cache.pages(trunk)[:2] and cache.pages(branch)[2] != cache.pages(trunk)[2]
+    cache.free(trunk)
+    assert cache.free_pages == 2 and cache.length(branch) == 11
+    cache.truncate(branch, 4)
+    assert cache.free_pages == 4
+    with pytest.raises(ValueError, match="sequence: expected"):
+        cache.length(trunk)
+
+
+def test_arguments_are_checked():
+    cache, pages = attend.KVCache(1, 1, 4, 2), attend.PagedKVCache(2, 2, 1, 2)
+    q = rows(1, 1, 1, 2)
+    for call, error, words in (
+        (lambda: attend.decode(q, cache, sequences=[0]), ValueError, "sequences"),
+        (lambda: attend.decode(q, pages), ValueError, "sequences"),
+        (lambda: attend.decode(q, pages, sequences=3), TypeError, "sequences"),
+        (lambda: attend.decode(q, pages, sequences=["a"]), TypeError, "sequence"),
+        (lambda: attend.decode(q, q), TypeError, "cache: expected a KVCache or a PagedKVCache"),
+        (lambda: attend.decode([1.0], cache), TypeError, "q"),
+        (lambda: attend.decode(q, cache, causal=True), TypeError, "causal"),
+        (lambda: attend.decode(rows(2, 1, 1, 2), cache), ValueError, "q: expected shape"),
+        (lambda: attend.KVCache(1, 1, 4, 2, quantized="int8"), ValueError, "quantized"),
+        (lambda: attend.KVCache(1, 1, 4, 2, dtype="int8"), TypeError, "dtype"),
+        (lambda: attend.KVCache(1, 1, 4.5, 2), TypeError, "capacity"),
+        (lambda: attend.KVCache(1, 1, 4, 2, window=0), ValueError, "window"),
+        (lambda: attend.PagedKVCache(4, 0, 1, 2), ValueError, "page_size"),
+        (lambda: cache.append(q, None), TypeError, "v"),
+        (lambda: cache.truncate(None), ValueError, "lengths"),
+        (lambda: cache.truncate(1), ValueError, "lengths"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+    assert cache.lengths.tolist() == [0]
+
+
+def test_a_cache_outlives_what_was_appended_and_is_freed_with_its_last_reference():
+    import gc
+    import weakref
+
+    class owner(attend.KVCache):
+        pass
+
+    cache = owner(1, 1, 4, 2)
+    cache.append(rows(1, 1, 2, 2), rows(1, 1, 2, 2))
+    gc.collect()
+    assert np.isfinite(attend.decode(rows(1, 1, 1, 2), cache)).all()
+    alive = weakref.ref(cache)
+    del cache
+    gc.collect()
+    assert alive() is None

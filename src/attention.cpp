@@ -35,6 +35,14 @@ void attention_varlen(const array_view& q, const array_view& k, const array_view
   detail::run(p, r, how);
 }
 
+void attention_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
+                      const block_table& table, const outputs& results, const options& how) {
+  detail::page_lists lists;
+  const detail::problem p = detail::validate_varlen(q, k, v, cu_seqlens_q, table, results, how, lists);
+  const detail::route r(p);
+  detail::run(p, r, how);
+}
+
 std::optional<std::string> check_varlen(const array_view& q, const array_view& k, const array_view& v,
                                         const array_view& cu_seqlens_q, const array_view& cu_seqlens_k, const outputs& results,
                                         const options& how) {
@@ -49,6 +57,12 @@ std::optional<std::string> check_varlen(const array_view& q, const array_view& k
 extents output_shape_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
                             const array_view& cu_seqlens_k, const options& how) {
   return detail::out_shape(detail::validate_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, {}, how), how.layout, false);
+}
+
+extents output_shape_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
+                            const block_table& table, const options& how) {
+  detail::page_lists lists;
+  return detail::out_shape(detail::validate_varlen(q, k, v, cu_seqlens_q, table, {}, how, lists), how.layout, false);
 }
 
 }  // namespace attend

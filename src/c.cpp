@@ -28,31 +28,6 @@ attend_status failed(attend_status status, const char* text) noexcept {
   return status;
 }
 
-template <class Call>
-attend_status status_of(const Call& call) noexcept {
-  try {
-    call();
-    return ATTEND_OK;
-  } catch (const attend::argument_error& error) {
-    const bool type = error.fault() == attend::argument_error::kind::type;
-    return failed(type ? ATTEND_ERROR_TYPE : ATTEND_ERROR_ARGUMENT, error.what());
-  } catch (const attend::interrupted& error) {
-    return failed(ATTEND_INTERRUPTED, error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(ATTEND_ERROR_MEMORY, "out of memory");
-  } catch (const std::exception& error) {
-    return failed(ATTEND_ERROR_INTERNAL, error.what());
-  } catch (...) {
-    return failed(ATTEND_ERROR_INTERNAL, "unknown exception");
-  }
-}
-
-template <class T>
-T& needed(const char* name, T* pointer) {
-  if (!pointer) refuse(name, "a pointer", "a null pointer");
-  return *pointer;
-}
-
 /// q, k and v of a call.
 struct inputs_of {
   array_view q, k, v;
@@ -104,6 +79,27 @@ attend_facts c_facts(const attend::plan_facts& f) {
 
 }  // namespace
 
+namespace attend::detail {
+
+attend_status status_of_current_exception() noexcept {
+  try {
+    throw;
+  } catch (const argument_error& error) {
+    const bool type = error.fault() == argument_error::kind::type;
+    return failed(type ? ATTEND_ERROR_TYPE : ATTEND_ERROR_ARGUMENT, error.what());
+  } catch (const interrupted& error) {
+    return failed(ATTEND_INTERRUPTED, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(ATTEND_ERROR_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return failed(ATTEND_ERROR_INTERNAL, error.what());
+  } catch (...) {
+    return failed(ATTEND_ERROR_INTERNAL, "unknown exception");
+  }
+}
+
+}  // namespace attend::detail
+
 const char* attend_last_error(void) { return last_error; }
 
 attend_status attend_attention(const attend_array* q, const attend_array* k, const attend_array* v,
@@ -112,6 +108,17 @@ attend_status attend_attention(const attend_array* q, const attend_array* k, con
     const inputs_of x(q, k, v);
     const attend::outputs to = read_results(&needed("results", results));
     attend::attention(x.q, x.k, x.v, to, c_options(options).get());
+  });
+}
+
+attend_status attend_attention_pages(const attend_array* q, const attend_array* k, const attend_array* v,
+                                     const attend_array* cu_seqlens_q, const attend_array* block_table,
+                                     const attend_results* results, const attend_options* options) {
+  return status_of([&] {
+    const inputs_of x(q, k, v);
+    const attend::outputs to = read_results(&needed("results", results));
+    const attend::block_table table{read_array("block_table", block_table)};
+    attend::attention_varlen(x.q, x.k, x.v, read_array("cu_seqlens_q", cu_seqlens_q), table, to, c_options(options).get());
   });
 }
 

@@ -89,8 +89,7 @@ bool read_truth(const char* name, std::int32_t value) { return read_word(name, v
 mutable_array_view read_array(const char* name, const attend_array* given) {
   if (!given) return {};
   const attend_array array = read_struct(name, given);
-  if (array.dtype < ATTEND_BOOL || array.dtype > ATTEND_BFLOAT16)
-    throw argument_error(name, "a dtype from 1 to 6", to_string(array.dtype), argument_error::kind::type);
+  const dtype type = read_dtype(name, array.dtype);
   if (array.rank < 0 || array.rank > max_rank) refuse(name, "rank 0 to 8", "rank " + to_string(array.rank));
   if (array.rank > 0 && !array.shape) refuse(name, "a shape", "a null pointer");
   extents shape, strides;
@@ -106,7 +105,7 @@ mutable_array_view read_array(const char* name, const attend_array* given) {
       refuse(name, "fewer than 2^59 elements", shape.to_string());
     }
   }
-  return {array.data, dtypes[array.dtype], shape, strides};
+  return {array.data, type, shape, strides};
 }
 
 batch_integers read_integers(const char* name, const attend_integers& given) {
@@ -233,6 +232,12 @@ void c_options::read_scores(const attend_options& from) {
     refuse("score", "pointers and their number, or neither",
            to_string(from.score_count) + (from.score ? " elements and pointers" : " elements and no pointers"));
   for (int i = 0; i < from.score_count; ++i) how_.score.push_back(read_step(from.score[i]));
+}
+
+dtype read_dtype(const char* name, std::int32_t number) {
+  if (number < ATTEND_BOOL || number > ATTEND_BFLOAT16)
+    throw argument_error(name, "a dtype from 1 to 6", to_string(number), argument_error::kind::type);
+  return dtypes[number];
 }
 
 std::int32_t c_dtype(dtype type) noexcept {

@@ -69,5 +69,26 @@ class c_options {
 
 /// The C name of a dtype's number, and back.
 std::int32_t c_dtype(dtype type) noexcept;
+dtype read_dtype(const char* name, std::int32_t number);
+
+/// The status of what was thrown, whose text is kept for `attend_last_error`.
+attend_status status_of_current_exception() noexcept;
+
+template <class Call>
+attend_status status_of(const Call& call) noexcept {
+  try {
+    call();
+    return ATTEND_OK;
+  } catch (...) {
+    return status_of_current_exception();
+  }
+}
+
+/// What a pointer that must not be null points to.
+template <class T>
+T& needed(const char* name, T* pointer) {
+  if (!pointer) throw argument_error(name, "a pointer", "a null pointer");
+  return *pointer;
+}
 
 }  // namespace attend::detail

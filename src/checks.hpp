@@ -53,9 +53,10 @@ void check_sizes(problem& p, const axes& q, const axes& k, const axes& v);
 /// A mask or bias against (batch..., H, L, S) by NumPy's rule; it may not enlarge anything.
 operand broadcast(const char* name, const array_view& x, const problem& p);
 
-/// Where packed sequences begin and end.
+/// Where packed sequences begin and end, or which pages hold their keys.
 struct boundaries {
   const array_view& queries;
+  const char* keys_name;
   const array_view& keys;
 };
 

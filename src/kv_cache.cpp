@@ -88,7 +88,7 @@ void kv_cache::append(const array_view& k, const array_view& v, const batch_inte
     const std::string received = to_string(taken[b]) + " after " + to_string(s.lengths[b]) + " in sequence " + to_string(b);
     if (!sizes.window && length > sizes.capacity)
       detail::refuse("k", "tokens within the capacity, " + to_string(sizes.capacity), received);
-    if (sizes.window && length - s.seen[b] > sizes.capacity - *sizes.window + 1)
+    if (sizes.window && length - sizes.capacity > s.first_seen(s.seen[b]))
       detail::refuse("k",
                      "at most " + to_string(sizes.capacity - *sizes.window + 1) +
                          " tokens before their queries are decoded (capacity - window + 1), as older queries still see what they would replace",

@@ -1,6 +1,9 @@
 // Every precondition and every message, once, before any work.
 #pragma once
 
+#include <vector>
+
+#include "attend/varlen.hpp"
 #include "problem.hpp"
 
 namespace attend::detail {
@@ -15,6 +18,16 @@ problem validate(const array_view& q, const array_view& k, const array_view& v, 
 /// The same for packed sequences.
 problem validate_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
                         const array_view& cu_seqlens_k, const outputs& results, const options& how);
+
+/// Pages of every sequence, as a problem reads them.
+struct page_lists {
+  std::vector<std::int64_t> copies;  // of tables whose rows are not adjacent
+  std::vector<const std::int64_t*> rows;
+};
+
+/// The same for packed queries over pages; the problem refers to `lists`, which are filled.
+problem validate_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
+                        const block_table& table, const outputs& results, const options& how, page_lists& lists);
 
 /// What a cache holds, as a call reads it.
 struct held_keys {

@@ -16,7 +16,7 @@ class read_arrays {
     add("v", v);
     if (packed) {
       add("cu_seqlens_q", packed->queries);
-      add("cu_seqlens_k", packed->keys);
+      add(packed->keys_name, packed->keys);
     }
     add("query_offset", how.query_offset, integers_[0]);
     add("prefix", how.prefix, integers_[1]);

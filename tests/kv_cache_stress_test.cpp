@@ -147,7 +147,7 @@ TEST(caches_under_stress, contiguous_ones_and_rings_are_those_of_the_model) {
         token_list more(static_cast<std::size_t>(source.between(0, 6)));
         for (std::int64_t& token : more) token = next_token++;
         const std::int64_t longer = length + static_cast<std::int64_t>(more.size());
-        const bool fits = ring ? longer - seen <= capacity - window + 1 : longer <= capacity;
+        const bool fits = longer - capacity <= (ring ? std::max<std::int64_t>(0, seen - window + 1) : 0);
         const tensor<float> k = keys_of_tokens(more), v = values_of_tokens(more);
         try {
           cache.append(as_batch(k), as_batch(v));

@@ -1,4 +1,4 @@
-// attend from C: plain structs, status codes, no handles. C99 or newer, and C++. What each argument means is said beside its
+// attend from C: plain structs, status codes, and handles for caches alone. C99 or newer, and C++. What each argument means is said beside its
 // namesake in the C++ headers; here stands what C adds.
 //
 // ```c
@@ -221,7 +221,13 @@ ATTEND_API attend_status attend_attention_varlen(const attend_array* q, const at
                                                  const attend_array* cu_seqlens_q, const attend_array* cu_seqlens_k,
                                                  const attend_results* results, const attend_options* options);
 
-/// What the calls above would refuse, without computing. Here `results` may be NULL.
+/// The same over pages of the caller's: k (pages, page size, heads, width), v alike, and an int64 block table (n, pages of the longest sequence)
+/// (attend/varlen.hpp); `options->key_lengths` is needed.
+ATTEND_API attend_status attend_attention_pages(const attend_array* q, const attend_array* k, const attend_array* v,
+                                                const attend_array* cu_seqlens_q, const attend_array* block_table,
+                                                const attend_results* results, const attend_options* options);
+
+/// What the calls above but the last would refuse, without computing. Here `results` may be NULL.
 ATTEND_API attend_status attend_check(const attend_array* q, const attend_array* k, const attend_array* v,
                                       const attend_results* results, const attend_options* options);
 ATTEND_API attend_status attend_check_varlen(const attend_array* q, const attend_array* k, const attend_array* v,
@@ -243,6 +249,55 @@ ATTEND_API attend_status attend_merge(const attend_array* const* outs, const att
 /// given: cosines and sines are by token.
 ATTEND_API attend_status attend_rotary_embedding(const attend_array* x, const attend_array* out,
                                                  const attend_integers* positions, const attend_rotary* options);
+
+/// Caches (attend/kv_cache.hpp). A function that makes one writes its handle, which `destroy` frees; a null handle is nothing to free. Calls that
+/// take a handle that is not `const` need it to themselves.
+typedef struct attend_cache attend_cache;
+
+typedef struct attend_cache_sizes {
+  size_t size;
+  int64_t batch, kv_heads, capacity, dim;
+  const int64_t* value_dim;  ///< NULL: dim
+  const int64_t* window;     ///< NULL: not a ring
+  int32_t dtype;             ///< an attend_dtype
+  int32_t reserved;          ///< 0
+} attend_cache_sizes;
+
+ATTEND_API attend_status attend_cache_create(const attend_cache_sizes* sizes, attend_cache** cache);
+ATTEND_API void attend_cache_destroy(attend_cache* cache);
+/// `lengths`: how many of the new tokens each sequence takes; NULL: all.
+ATTEND_API attend_status attend_cache_append(attend_cache* cache, const attend_array* k, const attend_array* v,
+                                             const attend_integers* lengths);
+ATTEND_API attend_status attend_cache_truncate(attend_cache* cache, const attend_integers* lengths);
+ATTEND_API attend_status attend_cache_reset(attend_cache* cache);
+/// One number per sequence into `lengths`.
+ATTEND_API attend_status attend_cache_lengths(const attend_cache* cache, int64_t* lengths);
+ATTEND_API attend_status attend_decode(const attend_array* q, attend_cache* cache, const attend_results* results,
+                                       const attend_options* options);
+
+typedef struct attend_paged_cache attend_paged_cache;
+
+typedef struct attend_paged_cache_sizes {
+  size_t size;
+  int64_t pages, page_size, kv_heads, dim;
+  const int64_t* value_dim;  ///< NULL: dim
+  int32_t dtype;             ///< an attend_dtype
+  int32_t reserved;          ///< 0
+} attend_paged_cache_sizes;
+
+ATTEND_API attend_status attend_paged_cache_create(const attend_paged_cache_sizes* sizes, attend_paged_cache** cache);
+ATTEND_API void attend_paged_cache_destroy(attend_paged_cache* cache);
+ATTEND_API attend_status attend_paged_cache_new_sequence(attend_paged_cache* cache, int64_t* sequence);
+ATTEND_API attend_status attend_paged_cache_fork(attend_paged_cache* cache, int64_t sequence, int64_t* fork);
+ATTEND_API attend_status attend_paged_cache_free(attend_paged_cache* cache, int64_t sequence);
+ATTEND_API attend_status attend_paged_cache_append(attend_paged_cache* cache, int64_t sequence, const attend_array* k,
+                                                   const attend_array* v);
+ATTEND_API attend_status attend_paged_cache_truncate(attend_paged_cache* cache, int64_t sequence, int64_t length);
+ATTEND_API attend_status attend_paged_cache_length(const attend_paged_cache* cache, int64_t sequence, int64_t* length);
+ATTEND_API attend_status attend_paged_cache_free_pages(const attend_paged_cache* cache, int64_t* pages);
+/// `count` sequences, one for each of q's first axis.
+ATTEND_API attend_status attend_decode_paged(const attend_array* q, const attend_paged_cache* cache, const int64_t* sequences,
+                                             size_t count, const attend_results* results, const attend_options* options);
 
 /// What would run, in numbers. Of the arrays, dtypes and shapes are read alone. The caller sets `facts->size`; members that
 /// this library does not know become 0.

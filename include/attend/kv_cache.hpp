@@ -40,7 +40,7 @@ struct kv_cache_sizes {
   std::optional<std::int64_t> value_dim = {};   ///< Ev; default E
   dtype type = dtype::f32;                      ///< float32, float64, float16 or bfloat16
   /// A ring: the newest `capacity` tokens stay, and a query sees the `window` newest keys up to its own position. Up to capacity - window + 1
-  /// tokens may be appended before their queries are decoded; more than the ring can hold for them is refused.
+  /// tokens may be appended before their queries are decoded; where more would replace what these see, they are refused.
   std::optional<std::int64_t> window = {};
 };
 

@@ -23,6 +23,17 @@ namespace attend {
 void attention_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
                       const array_view& cu_seqlens_k, const outputs& results, const options& how = {});
 
+/// Pages of the caller's in which keys and values of packed sequences lie: key j of sequence s in row j % page_size of page
+/// pages(s, j / page_size). int64 (n, most pages of a sequence); entries behind a sequence's last page are not read.
+struct block_table {
+  array_view pages;
+};
+
+/// The same over such pages: k (pages, page_size, Hk, E), v (pages, page_size, Hk, Ev), any strides. `key_lengths` says how many keys each
+/// sequence has, one integer or int64 (n), and what lies behind them is not read. Without segments and grids.
+void attention_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
+                      const block_table& table, const outputs& results, const options& how = {});
+
 /// What `attention_varlen` would throw as `argument_error`: its text, or nothing where the call is right.
 std::optional<std::string> check_varlen(const array_view& q, const array_view& k, const array_view& v,
                                         const array_view& cu_seqlens_q, const array_view& cu_seqlens_k, const outputs& results,
@@ -32,12 +43,22 @@ std::optional<std::string> check_varlen(const array_view& q, const array_view& k
 extents output_shape_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
                             const array_view& cu_seqlens_k, const options& how = {});
 
+extents output_shape_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
+                            const block_table& table, const options& how = {});
+
 /// Packed attention with a result that the library allocates, row-major.
 template <tensor_like Q, tensor_like K, tensor_like V>
 tensor<typename Q::value_type> attention_varlen(const Q& q, const K& k, const V& v, const array_view& cu_seqlens_q,
                                                 const array_view& cu_seqlens_k, const options& how = {}) {
   tensor<typename Q::value_type> y(output_shape_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, how));
   attention_varlen(array_view(q), array_view(k), array_view(v), cu_seqlens_q, cu_seqlens_k, outputs{.out = y}, how);
+  return y;
+}
+template <tensor_like Q, tensor_like K, tensor_like V>
+tensor<typename Q::value_type> attention_varlen(const Q& q, const K& k, const V& v, const array_view& cu_seqlens_q,
+                                                const block_table& table, const options& how = {}) {
+  tensor<typename Q::value_type> y(output_shape_varlen(q, k, v, cu_seqlens_q, table, how));
+  attention_varlen(array_view(q), array_view(k), array_view(v), cu_seqlens_q, table, outputs{.out = y}, how);
   return y;
 }
 

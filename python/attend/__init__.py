@@ -132,17 +132,20 @@ def attention(q, k, v, *, mask=None, bias=None, causal=False, window=None, query
 
 
 @_core.entry
-def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, causal=False, window=None, query_offset="lower_right",
-                     prefix=None, query_segments=None, key_segments=None, key_lengths=None, grid=None, neighborhood=None,
-                     dilation=1, border="clip", relative=None, scale=None, softcap=None, alibi=None, sinks=None, score=None,
-                     compatibility="dot", normalizer="softmax", dropout_p=0.0, seed=None, out=None, return_lse=False,
-                     reproducible=False, threads=None):
+def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, block_table=None, causal=False, window=None,
+                     query_offset="lower_right", prefix=None, query_segments=None, key_segments=None, key_lengths=None,
+                     grid=None, neighborhood=None, dilation=1, border="clip", relative=None, scale=None, softcap=None, alibi=None,
+                     sinks=None, score=None, compatibility="dot", normalizer="softmax", dropout_p=0.0, seed=None, out=None,
+                     return_lse=False, reproducible=False, threads=None):
     """Attention over packed sequences: many of unequal length in one array, without padding.
 
     q is (total_q, H, E), k (total_k, Hk, E), v (total_k, Hk, Ev); the result is (total_q, H, Ev). Sequence s has the queries
     ``q[cu_seqlens_q[s]:cu_seqlens_q[s + 1]]`` and the keys ``k[cu_seqlens_k[s]:cu_seqlens_k[s + 1]]``, and sees no other.
 
     cu_seqlens_q, cu_seqlens_k: arrays of int32 or int64, (n + 1), from 0, never falling, to the total.
+    block_table: instead of cu_seqlens_k, integers (n, pages of the longest sequence): k is (pages, page_size, Hk, E), v alike, and key j of
+        sequence s lies in row ``j % page_size`` of page ``block_table[s, j // page_size]``. key_lengths says how many there are, and
+        what lies behind them is not read.
     query_offset: position of each sequence's query 0 among its keys: "lower_right" (its last query stands at its last key),
         "upper_left", an integer, or one per sequence. None is "lower_right", too.
     prefix, key_lengths: one integer, or one per sequence.

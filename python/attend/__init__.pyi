@@ -63,6 +63,7 @@ class _Options(_Planned, total=False):
     threads: SupportsIndex | None
 
 class _PackedOptions(_Common, total=False):
+    block_table: _Array | None
     threads: SupportsIndex | None
 
 class _DecodeOptions(TypedDict, total=False):

@@ -126,7 +126,7 @@ nb::object decode(const argument_slots& arguments) {
   call_options call(option_arguments(arguments.first_option()), q.view().type);
   const wanted_results wanted(arguments.first_result());
   check_lse(wanted.lse, call.how);
-  return over_cache(arguments.input(5), arguments.input(6), q.view(), call.how,
+  return over_cache(arguments.input(6), arguments.input(7), q.view(), call.how,
                     [&](const extents& shape, std::int64_t keys, const auto& compute) {
                       call_results made(arguments.input(0), wanted, q.view().type, shape, {1, 1, keys, 1}, layout::bhld);
                       run(call.how, [&](const options& how) { compute(made.to(), how); });

@@ -77,15 +77,24 @@ nb::object attention(const argument_slots& arguments) {
 nb::object attention_varlen(const argument_slots& arguments) {
   const inputs in(arguments);
   const integer_array starts_q = integer_array::boundaries(arguments.input(3), "cu_seqlens_q");
-  const integer_array starts_k = integer_array::boundaries(arguments.input(4), "cu_seqlens_k");
+  const nb::handle starts = arguments.input(4), table = arguments.input(5);
+  if (starts.is_none() == table.is_none())
+    throw argument_error("cu_seqlens_k, block_table", "exactly one of them", starts.is_none() ? "none" : "both");
+  const bool paged = !table.is_none();
+  const integer_array keys = integer_array::boundaries(paged ? table : starts, paged ? "block_table" : "cu_seqlens_k");
   call_options call(option_arguments(arguments.first_option()), in.q().type);
   const wanted_results wanted(arguments.first_result());
   check_lse(wanted.lse, call.how);
-  const extents shape = output_shape_varlen(in.q(), in.k(), in.v(), starts_q.view(), starts_k.view(), call.how);
+  const auto with_keys = [&](const auto& use) { return paged ? use(block_table{keys.view()}) : use(keys.view()); };
+  const extents shape = with_keys([&](const auto& where) {
+    return output_shape_varlen(in.q(), in.k(), in.v(), starts_q.view(), where, call.how);
+  });
   // (total, H, Ev), whose rows (total, H) need no turning.
   call_results made(arguments.input(0), wanted, in.q().type, shape, in.key.shape(), layout::bhld);
   run(call.how, [&](const options& how) {
-    attend::attention_varlen(in.q(), in.k(), in.v(), starts_q.view(), starts_k.view(), made.to(), how);
+    with_keys([&](const auto& where) {
+      attend::attention_varlen(in.q(), in.k(), in.v(), starts_q.view(), where, made.to(), how);
+    });
   });
   return made.finish();
 }

@@ -23,6 +23,7 @@ constexpr const char* slot_names[] = {"q",
                                       "v",
                                       "cu_seqlens_q",
                                       "cu_seqlens_k",
+                                      "block_table",
                                       "cache",
                                       "sequences",
                                       "mask",
@@ -171,6 +172,10 @@ nb::object entry(nb::handle declaration) {
 
   // What a function does not declare is off in it.
   for (PyObject*& value : self.defaults.values) value = Py_None;
+  self.defaults.values[slot_named("causal")] = Py_False;
+  self.defaults.values[slot_named("dilation")] = nb::int_(1).release().ptr();
+  self.defaults.values[slot_named("border")] = nb::str("clip").release().ptr();
+  self.defaults.values[slot_named("dropout_p")] = nb::float_(0.0).release().ptr();
   self.defaults.values[slot_named("layout")] = known().bhld.ptr();
   self.defaults.values[slot_named("return_weights")] = Py_False;
 

@@ -134,3 +134,26 @@ def test_a_cache_outlives_what_was_appended_and_is_freed_with_its_last_reference
     del cache
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_packed_queries_read_pages_of_the_callers(index):
+    q, k, v = rows(5, 4, 8, seed=1), rows(12, 2, 8, seed=2), rows(12, 2, 6, seed=3)
+    cu_q, cu_k, lengths = np.array([0, 2, 5], index), np.array([0, 4, 12], index), np.array([4, 8], index)
+    k_pages, v_pages = np.full((7, 3, 2, 8), np.nan, np.float32), np.full((7, 3, 2, 6), np.nan, np.float32)
+    table = np.array([[5, 0, -1], [2, 6, 1]], index)
+    for s in range(2):
+        for j in range(lengths[s]):
+            k_pages[table[s, j // 3], j % 3] = k[cu_k[s] + j]
+            v_pages[table[s, j // 3], j % 3] = v[cu_k[s] + j]
+    y, lse = attend.attention_varlen(q, k_pages, v_pages, cu_q, block_table=table, key_lengths=lengths, causal=True, return_lse=True)
+    want, want_lse = attend.attention_varlen(q, k, v, cu_q, cu_k, causal=True, return_lse=True)
+    assert np.array_equal(y, want) and np.array_equal(lse, want_lse)
+    with pytest.raises(ValueError, match="cu_seqlens_k, block_table: expected exactly one"):
+        attend.attention_varlen(q, k_pages, v_pages, cu_q, key_lengths=lengths)
+    with pytest.raises(ValueError, match="cu_seqlens_k, block_table: expected exactly one"):
+        attend.attention_varlen(q, k_pages, v_pages, cu_q, cu_k, block_table=table, key_lengths=lengths)
+    with pytest.raises(ValueError, match="block_table: expected pages from 0 to 6"):
+        attend.attention_varlen(q, k_pages, v_pages, cu_q, block_table=table + 1, key_lengths=lengths)
+    with pytest.raises(ValueError, match="key_lengths: expected an integer"):
+        attend.attention_varlen(q, k_pages, v_pages, cu_q, block_table=table)

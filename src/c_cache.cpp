@@ -45,8 +45,7 @@ void attend_cache_destroy(attend_cache* cache) { delete cache; }
 
 attend_status attend_cache_append(attend_cache* cache, const attend_array* k, const attend_array* v,
                                   const attend_integers* lengths) {
-  return status_of(
-      [&] { needed("cache", cache).cache.append(read_array("k", k), read_array("v", v), read_lengths(lengths)); });
+  return status_of([&] { needed("cache", cache).cache.append(read_array("k", k), read_array("v", v), read_lengths(lengths)); });
 }
 
 attend_status attend_cache_truncate(attend_cache* cache, const attend_integers* lengths) {
@@ -104,9 +103,8 @@ attend_status attend_paged_cache_free(attend_paged_cache* cache, std::int64_t se
 
 attend_status attend_paged_cache_append(attend_paged_cache* cache, std::int64_t sequence, const attend_array* k,
                                         const attend_array* v) {
-  return status_of([&] {
-    needed("cache", cache).cache.append(attend::sequence_id{sequence}, read_array("k", k), read_array("v", v));
-  });
+  return status_of(
+      [&] { needed("cache", cache).cache.append(attend::sequence_id{sequence}, read_array("k", k), read_array("v", v)); });
 }
 
 attend_status attend_paged_cache_truncate(attend_paged_cache* cache, std::int64_t sequence, std::int64_t length) {
@@ -114,8 +112,7 @@ attend_status attend_paged_cache_truncate(attend_paged_cache* cache, std::int64_
 }
 
 attend_status attend_paged_cache_length(const attend_paged_cache* cache, std::int64_t sequence, std::int64_t* length) {
-  return status_of(
-      [&] { needed("length", length) = needed("cache", cache).cache.length(attend::sequence_id{sequence}); });
+  return status_of([&] { needed("length", length) = needed("cache", cache).cache.length(attend::sequence_id{sequence}); });
 }
 
 attend_status attend_paged_cache_free_pages(const attend_paged_cache* cache, std::int64_t* pages) {

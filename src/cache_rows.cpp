@@ -28,9 +28,7 @@ cache_rows::cache_rows(dtype type, const extents& shape) : type_(type), shape_(s
   std::memset(memory_.get(), 0, static_cast<std::size_t>(bytes));
 }
 
-array_view cache_rows::view() const noexcept {
-  return array_view(memory_.get(), type_, shape_, contiguous_strides(shape_));
-}
+array_view cache_rows::view() const noexcept { return array_view(memory_.get(), type_, shape_, contiguous_strides(shape_)); }
 
 char* cache_rows::row(std::int64_t block, std::int64_t head, std::int64_t row) const noexcept {
   return memory_.get() + ((block * shape_[1] + head) * shape_[2] + row) * row_bytes();
@@ -78,7 +76,8 @@ std::int64_t check_tokens(const array_view& k, const array_view& v, dtype type, 
                       x.shape[axes - 1] == width;
     if (!fits) {
       const std::string rows = to_string(kv_heads) + ", n, " + to_string(width) + ")";
-      refuse(name, "shape (" + (batch < 0 ? rows : to_string(batch) + ", " + rows) + " for n new tokens", "shape " + x.shape.to_string());
+      refuse(name, "shape (" + (batch < 0 ? rows : to_string(batch) + ", " + rows) + " for n new tokens",
+             "shape " + x.shape.to_string());
     }
     check_memory(name, x);
     return x.shape[axes - 2];

@@ -91,7 +91,8 @@ void kv_cache::append(const array_view& k, const array_view& v, const batch_inte
     if (sizes.window && length - sizes.capacity > s.first_seen(s.seen[b]))
       detail::refuse("k",
                      "at most " + to_string(sizes.capacity - *sizes.window + 1) +
-                         " tokens before their queries are decoded (capacity - window + 1), as older queries still see what they would replace",
+                         " tokens before their queries are decoded (capacity - window + 1), as older queries still see what "
+                         "they would replace",
                      received + ", decoded up to " + to_string(s.seen[b]));
   }
   for (std::size_t b = 0; b < taken.size(); ++b) {
@@ -112,7 +113,8 @@ std::span<const std::int64_t> kv_cache::lengths() const noexcept { return state_
 void kv_cache::truncate(const batch_integers& lengths) {
   detail::kv_cache_state& s = *state_;
   if (!lengths.given()) detail::refuse("lengths", "one integer, or one per sequence", "none");
-  const auto kept = detail::per_sequence(lengths, s.sizes.batch, [&](std::int64_t b) { return s.lengths[static_cast<std::size_t>(b)]; });
+  const auto kept =
+      detail::per_sequence(lengths, s.sizes.batch, [&](std::int64_t b) { return s.lengths[static_cast<std::size_t>(b)]; });
   for (std::size_t b = 0; b < kept.size(); ++b) {
     if (kept[b] > 0 && s.oldest[b] > s.first_seen(kept[b]))
       detail::refuse("lengths", "lengths whose next query's window the ring still holds, from token " + to_string(s.oldest[b]),
@@ -160,9 +162,10 @@ void check_ring(const kv_cache_state& s, const array_view& q, layout order) {
   const std::int64_t queries = q.shape[order == layout::blhd ? 1 : 2];
   for (std::size_t b = 0; b < s.lengths.size() && queries > 0; ++b) {
     if (s.first_seen(s.lengths[b] - queries) < s.oldest[b])
-      refuse("q",
-             "queries whose windows the ring still holds, from token " + to_string(s.oldest[b]) + " of sequence " + to_string(b),
-             to_string(queries) + " at length " + to_string(s.lengths[b]));
+      refuse(
+          "q",
+          "queries whose windows the ring still holds, from token " + to_string(s.oldest[b]) + " of sequence " + to_string(b),
+          to_string(queries) + " at length " + to_string(s.lengths[b]));
   }
 }
 

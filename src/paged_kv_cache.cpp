@@ -36,7 +36,8 @@ struct paged_kv_cache_state {
   paged_sequence& at(sequence_id id) {
     const auto found = sequences.find(static_cast<std::int64_t>(id));
     if (found == sequences.end())
-      refuse("sequence", "one that this cache has", to_string(static_cast<std::int64_t>(id)) + ", which was freed or never was one");
+      refuse("sequence", "one that this cache has",
+             to_string(static_cast<std::int64_t>(id)) + ", which was freed or never was one");
     return found->second;
   }
 
@@ -123,7 +124,8 @@ void paged_kv_cache::append(sequence_id sequence, const array_view& k, const arr
 void paged_kv_cache::truncate(sequence_id sequence, std::int64_t length) {
   detail::paged_kv_cache_state& s = *state_;
   detail::paged_sequence& from = s.at(sequence);
-  if (length < 0 || length > from.length) detail::refuse("length", "a number from 0 to " + to_string(from.length), to_string(length));
+  if (length < 0 || length > from.length)
+    detail::refuse("length", "a number from 0 to " + to_string(from.length), to_string(length));
   for (const std::size_t kept = static_cast<std::size_t>(s.pages_for(length)); from.pages.size() > kept; from.pages.pop_back())
     s.let_go(from.pages.back());
   from.length = length;

@@ -56,7 +56,8 @@ problem validate_decode(const array_view& q, const held_keys& held, const output
   check_input("q", q, q.type, inputs::data);
   if (q.type != held.k.type) refuse_type("q", std::string(name_of(held.k.type)) + ", the dtype of the cache", q.type);
   if (q.shape.rank() != 4 || q.shape[0] != held.sequences)
-    refuse("q", "shape (" + to_string(held.sequences) + ", heads, queries, width) for " + to_string(held.sequences) + " sequences",
+    refuse("q",
+           "shape (" + to_string(held.sequences) + ", heads, queries, width) for " + to_string(held.sequences) + " sequences",
            "shape " + q.shape.to_string());
   check_options(held, results, how);
   const axes qa = heads_first(q, how.layout), ka = heads_first(held.k, layout::bhld), va = heads_first(held.v, layout::bhld);

@@ -104,11 +104,12 @@ problem validate_varlen(const array_view& q, const array_view& k, const array_vi
   if (v.shape[0] != k.shape[0]) refuse("v", "as many pages as k, " + to_string(k.shape[0]), to_string(v.shape[0]));
   if (pages.type != dtype::i64) refuse_type("block_table", "int64", pages.type);
   if (pages.shape.rank() != 2 || pages.shape[0] != sequences)
-    refuse("block_table", "shape (" + to_string(sequences) + ", pages of the longest sequence)", "shape " + pages.shape.to_string());
+    refuse("block_table", "shape (" + to_string(sequences) + ", pages of the longest sequence)",
+           "shape " + pages.shape.to_string());
   check_memory("block_table", pages);
-  for (const auto& [name, given] : {std::pair{"query_segments", static_cast<bool>(how.query_segments)},
-                                    std::pair{"key_segments", static_cast<bool>(how.key_segments)},
-                                    std::pair{"grid", static_cast<bool>(how.grid)}}) {
+  for (const auto& [name, given] :
+       {std::pair{"query_segments", static_cast<bool>(how.query_segments)},
+        std::pair{"key_segments", static_cast<bool>(how.key_segments)}, std::pair{"grid", static_cast<bool>(how.grid)}}) {
     if (given) refuse(name, "none beside keys in pages", "one");
   }
   if (!how.key_lengths.given()) refuse("key_lengths", "an integer, or one per sequence, beside block_table", "none");

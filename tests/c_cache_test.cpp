@@ -21,7 +21,8 @@ struct c_caches : testing::Test {
 
 TEST_F(c_caches, contiguous_ones_give_the_bits_of_cpp) {
   attend_cache_sizes sizes = ATTEND_INIT(attend_cache_sizes);
-  sizes.batch = 2, sizes.kv_heads = 2, sizes.capacity = 24, sizes.dim = 8, sizes.value_dim = &value_dim, sizes.dtype = ATTEND_FLOAT32;
+  sizes.batch = 2, sizes.kv_heads = 2, sizes.capacity = 24, sizes.dim = 8, sizes.value_dim = &value_dim,
+  sizes.dtype = ATTEND_FLOAT32;
   attend_cache* cache = nullptr;
   ASSERT_EQ(attend_cache_create(&sizes, &cache), ATTEND_OK) << attend_last_error();
   EXPECT_EQ(attend_cache_append(cache, k.get(), v.get(), nullptr), ATTEND_OK) << attend_last_error();
@@ -59,7 +60,8 @@ TEST_F(c_caches, contiguous_ones_give_the_bits_of_cpp) {
 
 TEST_F(c_caches, pages_give_the_bits_of_cpp) {
   attend_paged_cache_sizes sizes = ATTEND_INIT(attend_paged_cache_sizes);
-  sizes.pages = 12, sizes.page_size = 4, sizes.kv_heads = 2, sizes.dim = 8, sizes.value_dim = &value_dim, sizes.dtype = ATTEND_FLOAT32;
+  sizes.pages = 12, sizes.page_size = 4, sizes.kv_heads = 2, sizes.dim = 8, sizes.value_dim = &value_dim,
+  sizes.dtype = ATTEND_FLOAT32;
   attend_paged_cache* cache = nullptr;
   ASSERT_EQ(attend_paged_cache_create(&sizes, &cache), ATTEND_OK) << attend_last_error();
   std::int64_t sequences[2] = {}, fork = -1, length = 0, free = 0;
@@ -94,7 +96,8 @@ TEST_F(c_caches, pages_of_the_callers_are_read_in_place) {
   attend_options how = ATTEND_INIT(attend_options);
   how.causal = 1, how.key_lengths.values = cl.get();
   results.out = cy.get();
-  EXPECT_EQ(attend_attention_pages(cq.get(), ck.get(), cv.get(), cs.get(), ct.get(), &results, &how), ATTEND_OK) << attend_last_error();
+  EXPECT_EQ(attend_attention_pages(cq.get(), ck.get(), cv.get(), cs.get(), ct.get(), &results, &how), ATTEND_OK)
+      << attend_last_error();
   EXPECT_TRUE(same_bits(y, attention_varlen(q3, k4, v4, starts, block_table{table}, {.causal = true, .key_lengths = lengths})));
   EXPECT_EQ(attend_attention_pages(cq.get(), ck.get(), cv.get(), cs.get(), nullptr, &results, &how), ATTEND_ERROR_TYPE);
 }

@@ -34,8 +34,8 @@ struct some_caches {
   }
 };
 
-void expect_refused(const std::string& argument, const std::vector<std::string>& words, const std::function<void(some_caches&)>& call,
-                    argument_error::kind fault = argument_error::kind::value) {
+void expect_refused(const std::string& argument, const std::vector<std::string>& words,
+                    const std::function<void(some_caches&)>& call, argument_error::kind fault = argument_error::kind::value) {
   some_caches c;
   const auto before = c.state();
   const std::int64_t free = c.pages.free_pages();
@@ -96,12 +96,14 @@ TEST(cache_errors, tokens_that_do_not_fit_change_nothing) {
   expect_refused("v", {"(2, 2, n, 3)"}, [](some_caches& c) { c.cache.append(c.k, c.k); });
   expect_refused("v", {"as many tokens as k, 5", "4"}, [](some_caches& c) { c.cache.append(c.k, tokens(c.v, 0, 4)); });
   expect_refused("k", {"(2, n, 4)"}, [](some_caches& c) { c.pages.append(c.sequences[0], c.k, c.v); });
-  expect_refused("k", {"float32", "float64"}, [](some_caches& c) { c.cache.append(tensor<double>({2, 2, 1, 4}), c.v); }, type_fault);
+  expect_refused(
+      "k", {"float32", "float64"}, [](some_caches& c) { c.cache.append(tensor<double>({2, 2, 1, 4}), c.v); }, type_fault);
   expect_refused("v", {"bfloat16"}, [](some_caches& c) { c.cache.append(c.k, tensor<bfloat16>({2, 2, 5, 3})); }, type_fault);
   expect_refused("k", {"none"}, [](some_caches& c) { c.cache.append({}, c.v); });
   expect_refused("lengths", {"from 0 to 5", "6"}, [](some_caches& c) { c.cache.append(c.k, c.v, 6); });
   expect_refused("lengths", {"-1"}, [](some_caches& c) { c.cache.append(c.k, c.v, -1); });
-  expect_refused("lengths", {"shape (2,)", "(3,)"}, [](some_caches& c) { c.cache.append(c.k, c.v, tensor<std::int64_t>({3})); });
+  expect_refused("lengths", {"shape (2,)", "(3,)"},
+                 [](some_caches& c) { c.cache.append(c.k, c.v, tensor<std::int64_t>({3})); });
 }
 
 TEST(cache_errors, what_is_not_there_cannot_be_cut) {
@@ -140,11 +142,15 @@ TEST(cache_errors, queries_have_to_fit) {
       decode(c.q, c.cache, outputs{.out = tensor<float>({2, 4, 1, 3})}, how);
     };
   };
-  expect_refused("q", {"(2, heads, queries, width)"}, [](some_caches& c) { decode(tensor<float>({3, 4, 1, 4}), c.cache, outputs{}); });
+  expect_refused("q", {"(2, heads, queries, width)"},
+                 [](some_caches& c) { decode(tensor<float>({3, 4, 1, 4}), c.cache, outputs{}); });
   expect_refused("q", {"width", "4", "5"}, [](some_caches& c) { decode(tensor<float>({2, 4, 1, 5}), c.cache, outputs{}); });
   expect_refused("q", {"multiple", "2", "3"}, [](some_caches& c) { decode(tensor<float>({2, 3, 1, 4}), c.cache, outputs{}); });
-  expect_refused("q", {"float32", "float16"}, [](some_caches& c) { decode(tensor<float16>({2, 4, 1, 4}), c.cache, outputs{}); }, type_fault);
-  expect_refused("q", {"2 sequences"}, [](some_caches& c) { decode(tensor<float>({4, 1, 4}), c.pages, c.sequences, outputs{}); });
+  expect_refused(
+      "q", {"float32", "float16"}, [](some_caches& c) { decode(tensor<float16>({2, 4, 1, 4}), c.cache, outputs{}); },
+      type_fault);
+  expect_refused("q", {"2 sequences"},
+                 [](some_caches& c) { decode(tensor<float>({4, 1, 4}), c.pages, c.sequences, outputs{}); });
   expect_refused("query_offset", {}, decode_with([](options& o, some_caches&) { o.query_offset = 3; }));
   expect_refused("key_lengths", {}, decode_with([](options& o, some_caches&) { o.key_lengths = 3; }));
   expect_refused("dropout", {}, decode_with([](options& o, some_caches&) { o.dropout.p = 0.5; }));
@@ -154,7 +160,8 @@ TEST(cache_errors, queries_have_to_fit) {
                    static const tensor<bool> six({6});
                    o.mask = six;
                  }));
-  expect_refused("window", {"below the ring's window, 4"}, [](some_caches& c) { decode(c.q, c.ring, outputs{}, {.window = {4, {}}}); });
+  expect_refused("window", {"below the ring's window, 4"},
+                 [](some_caches& c) { decode(c.q, c.ring, outputs{}, {.window = {4, {}}}); });
   expect_refused("prefix", {"ring"}, [](some_caches& c) { decode(c.q, c.ring, outputs{}, {.prefix = 1}); });
   expect_refused("q", {"ring still holds"}, [](some_caches& c) {
     const tensor<float> more({2, 2, 5, 4}), values({2, 2, 5, 3});

@@ -53,7 +53,9 @@ TEST(caches_under_stress, pages_are_those_of_the_model) {
   std::int64_t next_token = 0;
   std::map<std::string, std::int64_t> done;
   const auto any = [&] { return std::next(model.begin(), source.between(0, static_cast<std::int64_t>(model.size()) - 1)); };
-  const auto pages_of = [](const token_list& list) { return (static_cast<std::int64_t>(list.size()) + page_size - 1) / page_size; };
+  const auto pages_of = [](const token_list& list) {
+    return (static_cast<std::int64_t>(list.size()) + page_size - 1) / page_size;
+  };
   for (std::int64_t n = 0; n < operations(); ++n) {
     const double what = source.uniform();
     if (model.empty() || (what < 0.05 && model.size() < 12)) {
@@ -67,7 +69,8 @@ TEST(caches_under_stress, pages_are_those_of_the_model) {
       const std::int64_t length = static_cast<std::int64_t>(at->second.size());
       bool shared = false;
       for (const auto& [id, list] : model) {
-        if (length % page_size != 0 && id != at->first && static_cast<std::int64_t>(cache.pages(id).size()) > length / page_size)
+        if (length % page_size != 0 && id != at->first &&
+            static_cast<std::int64_t>(cache.pages(id).size()) > length / page_size)
           shared = shared || cache.pages(id)[std::size_t(length / page_size)] == cache.pages(at->first).back();
       }
       token_list longer = at->second;
@@ -101,8 +104,8 @@ TEST(caches_under_stress, pages_are_those_of_the_model) {
       at->second.resize(static_cast<std::size_t>(kept));
       ++done["truncate"];
     } else if (what < 0.77 && !freed.empty()) {
-      EXPECT_THROW(cache.append(freed[std::size_t(source.between(0, static_cast<std::int64_t>(freed.size()) - 1))], keys_of_tokens({}),
-                                values_of_tokens({})),
+      EXPECT_THROW(cache.append(freed[std::size_t(source.between(0, static_cast<std::int64_t>(freed.size()) - 1))],
+                                keys_of_tokens({}), values_of_tokens({})),
                    argument_error);
       ++done["of a freed one"];
     } else {
@@ -179,7 +182,8 @@ TEST(caches_under_stress, contiguous_ones_and_rings_are_those_of_the_model) {
         ++done["reset"];
       } else if (length > 0) {
         ASSERT_EQ(cache.lengths()[0], length);
-        if (ring && oldest > std::max<std::int64_t>(0, length - window)) {  // cut short: the newest query's window begins before what is held
+        if (ring && oldest > std::max<std::int64_t>(
+                                 0, length - window)) {  // cut short: the newest query's window begins before what is held
           ASSERT_THROW(decoded(q, cache), argument_error) << n;
           ++done["cut"];
           continue;
@@ -193,7 +197,8 @@ TEST(caches_under_stress, contiguous_ones_and_rings_are_those_of_the_model) {
         ++done["decode"];
       }
     }
-    for (const char* what : {"append", "refused", "truncate", "reset", "decode"}) EXPECT_GT(done[what], operations() / 2000) << what << ring;
+    for (const char* what : {"append", "refused", "truncate", "reset", "decode"})
+      EXPECT_GT(done[what], operations() / 2000) << what << ring;
     EXPECT_EQ(done["cut"] > 0, ring);
   }
 }

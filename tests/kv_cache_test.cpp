@@ -13,10 +13,11 @@ struct caches : testing::Test {};
 TYPED_TEST_SUITE(caches, stored_types);
 
 /// Few and many queries, which different kernels serve; ends of tiles, chunks and pages.
-const std::vector<sizes> problems = {
-    {.B = 2, .H = 4, .Hk = 2, .L = 1, .S = 37, .E = 16, .Ev = 8},    {.B = 1, .H = 1, .Hk = 1, .L = 1, .S = 1, .E = 1, .Ev = 1},
-    {.B = 3, .H = 6, .Hk = 2, .L = 5, .S = 200, .E = 32, .Ev = 33},  {.B = 1, .H = 8, .Hk = 2, .L = 40, .S = 1700, .E = 64, .Ev = 64},
-    {.B = 2, .H = 2, .Hk = 1, .L = 130, .S = 130, .E = 33, .Ev = 17}};
+const std::vector<sizes> problems = {{.B = 2, .H = 4, .Hk = 2, .L = 1, .S = 37, .E = 16, .Ev = 8},
+                                     {.B = 1, .H = 1, .Hk = 1, .L = 1, .S = 1, .E = 1, .Ev = 1},
+                                     {.B = 3, .H = 6, .Hk = 2, .L = 5, .S = 200, .E = 32, .Ev = 33},
+                                     {.B = 1, .H = 8, .Hk = 2, .L = 40, .S = 1700, .E = 64, .Ev = 64},
+                                     {.B = 2, .H = 2, .Hk = 1, .L = 130, .S = 130, .E = 33, .Ev = 17}};
 
 const options causal_at_the_end{.causal = true, .query_offset = lower_right};
 
@@ -30,7 +31,8 @@ options with(const options& how, const auto& change) {
 template <class T>
 kv_cache filled(const inputs<T>& x, std::int64_t spare = 3) {
   const extents &k = x.k.shape(), &v = x.v.shape();
-  kv_cache cache({.batch = k[0], .kv_heads = k[1], .capacity = k[2] + spare, .dim = k[3], .value_dim = v[3], .type = dtype_of<T>});
+  kv_cache cache(
+      {.batch = k[0], .kv_heads = k[1], .capacity = k[2] + spare, .dim = k[3], .value_dim = v[3], .type = dtype_of<T>});
   std::int64_t step = 1;
   for (std::int64_t at = 0; at < k[2]; at += step, step = step * 3 % 64) {
     const std::int64_t end = std::min(at + step, k[2]);
@@ -50,19 +52,17 @@ template <class T>
 filled_pages<T> in_pages(const inputs<T>& x, std::int64_t page_size) {
   const extents &k = x.k.shape(), &v = x.v.shape();
   const std::int64_t pages = k[0] * ((k[2] + page_size - 1) / page_size);
-  filled_pages<T> made{paged_kv_cache({.pages = pages,
-                                       .page_size = page_size,
-                                       .kv_heads = k[1],
-                                       .dim = k[3],
-                                       .value_dim = v[3],
-                                       .type = dtype_of<T>}),
-                       {}};
+  filled_pages<T> made{
+      paged_kv_cache(
+          {.pages = pages, .page_size = page_size, .kv_heads = k[1], .dim = k[3], .value_dim = v[3], .type = dtype_of<T>}),
+      {}};
   for (std::int64_t b = 0; b < k[0]; ++b) made.sequences.push_back(made.cache.new_sequence());
   std::int64_t step = 1;
   for (std::int64_t at = 0; at < k[2]; at += step, step = step * 3 % 64) {
     const std::int64_t end = std::min(at + step, k[2]);
     for (std::int64_t b = 0; b < k[0]; ++b)
-      made.cache.append(made.sequences[std::size_t(b)], sequence_of(tokens(x.k, at, end), b), sequence_of(tokens(x.v, at, end), b));
+      made.cache.append(made.sequences[std::size_t(b)], sequence_of(tokens(x.k, at, end), b),
+                        sequence_of(tokens(x.v, at, end), b));
   }
   EXPECT_EQ(made.cache.free_pages(), 0);
   return made;
@@ -128,11 +128,18 @@ TYPED_TEST(caches, of_unequal_lengths_are_right) {
 
 TYPED_TEST(caches, keep_a_window_in_a_ring) {
   constexpr std::int64_t W = 8;
-  for (const std::vector<std::int64_t>& chunks : {std::vector<std::int64_t>(60, 1), {20, 20, 20}, {2, 40, 18}, {7, 1, 12, 7, 1, 12}, {0, 5, 9, 6}}) {
+  for (const std::vector<std::int64_t>& chunks :
+       {std::vector<std::int64_t>(60, 1), {20, 20, 20}, {2, 40, 18}, {7, 1, 12, 7, 1, 12}, {0, 5, 9, 6}}) {
     std::int64_t tokens_in_all = 0, largest = 0;
     for (const std::int64_t n : chunks) tokens_in_all += n, largest = std::max(largest, n);
     const auto x = make_inputs<TypeParam>({.B = 2, .H = 4, .Hk = 2, .L = tokens_in_all, .S = tokens_in_all, .E = 9, .Ev = 5});
-    kv_cache cache({.batch = 2, .kv_heads = 2, .capacity = W - 1 + largest, .dim = 9, .value_dim = 5, .type = dtype_of<TypeParam>, .window = W});
+    kv_cache cache({.batch = 2,
+                    .kv_heads = 2,
+                    .capacity = W - 1 + largest,
+                    .dim = 9,
+                    .value_dim = 5,
+                    .type = dtype_of<TypeParam>,
+                    .window = W});
     std::int64_t at = 0;
     for (const std::int64_t n : chunks) {
       cache.append(tokens(x.k, at, at + n), tokens(x.v, at, at + n));
@@ -145,7 +152,8 @@ TYPED_TEST(caches, keep_a_window_in_a_ring) {
       EXPECT_TRUE(as_reference(decoded(tokens(x.q, at - n, at), cache), tokens(x.q, at - n, at), keys, values, dense)) << at;
       dense.window = {2, {}};
       const options narrow{.window = {2, {}}};
-      EXPECT_TRUE(as_reference(decoded(tokens(x.q, at - n, at), cache, narrow), tokens(x.q, at - n, at), keys, values, dense)) << at;
+      EXPECT_TRUE(as_reference(decoded(tokens(x.q, at - n, at), cache, narrow), tokens(x.q, at - n, at), keys, values, dense))
+          << at;
     }
   }
 }
@@ -181,7 +189,12 @@ TYPED_TEST(caches, filled_in_pieces_give_the_bits_of_prefill_at_once) {
   const auto whole = compute<TypeParam>(x.q, x.k, x.v, {.causal = true, .reproducible = true});
   for (const std::int64_t page_size : {0, 16, 50}) {
     kv_cache cache({.kv_heads = 2, .capacity = 400, .dim = 24, .value_dim = 16, .type = dtype_of<TypeParam>});
-    paged_kv_cache pages({.pages = 25, .page_size = std::max<std::int64_t>(page_size, 1), .kv_heads = 2, .dim = 24, .value_dim = 16, .type = dtype_of<TypeParam>});
+    paged_kv_cache pages({.pages = 25,
+                          .page_size = std::max<std::int64_t>(page_size, 1),
+                          .kv_heads = 2,
+                          .dim = 24,
+                          .value_dim = 16,
+                          .type = dtype_of<TypeParam>});
     const sequence_id one[] = {pages.new_sequence()};
     std::int64_t at = 0;
     for (const std::int64_t n : {1, 63, 64, 2, 170, 100}) {
@@ -198,7 +211,8 @@ TYPED_TEST(caches, filled_in_pieces_give_the_bits_of_prefill_at_once) {
         for (std::int64_t i = 0; i < n; ++i) {
           ASSERT_EQ(part.lse(0, h, i), whole.lse(0, h, at + i)) << page_size << ", token " << at + i;
           for (std::int64_t c = 0; c < 16; ++c)
-            ASSERT_EQ(static_cast<double>(part.out(0, h, i, c)), static_cast<double>(whole.out(0, h, at + i, c))) << page_size << ", token " << at + i;
+            ASSERT_EQ(static_cast<double>(part.out(0, h, i, c)), static_cast<double>(whole.out(0, h, at + i, c)))
+                << page_size << ", token " << at + i;
         }
       }
       at += n;

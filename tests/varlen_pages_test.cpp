@@ -27,7 +27,8 @@ paged_keys<T> in_pages(const packed<T>& x, std::int64_t page_size, std::int64_t 
   std::vector<std::int64_t> order(static_cast<std::size_t>(pages));
   std::iota(order.begin(), order.end(), 0);
   random_source source(21);
-  for (std::size_t n = order.size(); n > 1; --n) std::swap(order[n - 1], order[std::size_t(source.between(0, std::int64_t(n) - 1))]);
+  for (std::size_t n = order.size(); n > 1; --n)
+    std::swap(order[n - 1], order[std::size_t(source.between(0, std::int64_t(n) - 1))]);
   const auto nan = static_cast<T>(std::numeric_limits<double>::quiet_NaN());
   // Entries that no key needs name no page at all.
   paged_keys<T> made{tensor<T>({pages, page_size, Hk, E}, nan), tensor<T>({pages, page_size, Hk, Ev}, nan),
@@ -50,7 +51,8 @@ paged_keys<T> in_pages(const packed<T>& x, std::int64_t page_size, std::int64_t 
 template <class T>
 computed<T> compute(const packed<T>& x, const paged_keys<T>& keys, const array_view& table, options how) {
   computed<T> all{tensor<T>({x.queries(), x.q.shape()[1], x.v.shape()[2]}, T(77)),
-                  tensor<accumulator<T>>({x.queries(), x.q.shape()[1]}, 78), {}};
+                  tensor<accumulator<T>>({x.queries(), x.q.shape()[1]}, 78),
+                  {}};
   how.key_lengths = keys.lengths;
   attention_varlen(x.q, keys.k, keys.v, x.at_q, block_table{table}, outputs{.out = all.out, .lse = all.lse}, how);
   return all;
@@ -67,8 +69,9 @@ TYPED_TEST(varlen_pages, give_the_bits_of_packed_keys) {
       const auto x = make_packed<TypeParam>(lengths, n);
       for (const std::int64_t page_size : {1, 5, 16, 256}) {
         const auto keys = in_pages(x, page_size);
-        for (const options& how : {options{}, options{.causal = true}, options{.causal = true, .window = {20, {}}, .softcap = 2},
-                                   options{.causal = true, .reproducible = true, .threads = 3}})
+        for (const options& how :
+             {options{}, options{.causal = true}, options{.causal = true, .window = {20, {}}, .softcap = 2},
+              options{.causal = true, .reproducible = true, .threads = 3}})
           EXPECT_TRUE(same_bits(compute(x, keys, keys.table, how), compute(x, how))) << page_size << ", " << n.to_string();
       }
     }
@@ -97,7 +100,8 @@ struct paged_call {
   options how{.key_lengths = keys.lengths};
 };
 
-void expect_paged_refusal(const std::string& argument, const std::vector<std::string>& words, const std::function<void(paged_call&)>& spoil,
+void expect_paged_refusal(const std::string& argument, const std::vector<std::string>& words,
+                          const std::function<void(paged_call&)>& spoil,
                           argument_error::kind fault = argument_error::kind::value) {
   paged_call c;
   spoil(c);
@@ -115,7 +119,8 @@ void expect_paged_refusal(const std::string& argument, const std::vector<std::st
 
 TEST(refused_of_pages, is_what_names_no_page) {
   paged_call right;
-  EXPECT_NO_THROW(attention_varlen(right.x.q, right.k, right.v, right.x.at_q, block_table{right.table}, right.results, right.how));
+  EXPECT_NO_THROW(
+      attention_varlen(right.x.q, right.k, right.v, right.x.at_q, block_table{right.table}, right.results, right.how));
   for (const std::int64_t page : {std::int64_t{-1}, std::int64_t{5}, std::int64_t{1} << 40}) {
     expect_paged_refusal("block_table", {"from 0 to 4", std::to_string(page), "page 2 of sequence 0"},
                          [page](paged_call& c) { c.keys.table(0, 2) = page; });
@@ -129,7 +134,8 @@ TEST(refused_of_pages, is_what_names_no_page) {
   expect_paged_refusal("k", {"(pages, page size, heads, width)"}, [](paged_call& c) { c.k = c.x.k; });
   expect_paged_refusal("v", {"as many pages as k, 5", "4"},
                        [](paged_call& c) { c.v = tensor_view<const float>(c.keys.v.data(), {4, 2, 2, 6}); });
-  expect_paged_refusal("v", {"as many keys"}, [](paged_call& c) { c.v = tensor_view<const float>(c.keys.v.data(), {5, 1, 2, 6}); });
+  expect_paged_refusal("v", {"as many keys"},
+                       [](paged_call& c) { c.v = tensor_view<const float>(c.keys.v.data(), {5, 1, 2, 6}); });
   expect_paged_refusal("key_segments", {}, [](paged_call& c) { c.how.key_segments = c.keys.lengths; });
   expect_paged_refusal("grid", {}, [](paged_call& c) { c.how.grid = 2; });
   expect_paged_refusal("out", {"overlaps k"}, [](paged_call& c) {

@@ -35,10 +35,10 @@ struct paged_kv_cache_state;
 /// What a `kv_cache` has room for.
 struct kv_cache_sizes {
   std::int64_t batch = 1, kv_heads = 1;
-  std::int64_t capacity = 0;                    ///< tokens per sequence; of a ring, those that it holds at a time
-  std::int64_t dim = 0;                         ///< E
-  std::optional<std::int64_t> value_dim = {};   ///< Ev; default E
-  dtype type = dtype::f32;                      ///< float32, float64, float16 or bfloat16
+  std::int64_t capacity = 0;                   ///< tokens per sequence; of a ring, those that it holds at a time
+  std::int64_t dim = 0;                        ///< E
+  std::optional<std::int64_t> value_dim = {};  ///< Ev; default E
+  dtype type = dtype::f32;                     ///< float32, float64, float16 or bfloat16
   /// A ring: the newest `capacity` tokens stay, and a query sees the `window` newest keys up to its own position. Up to capacity - window + 1
   /// tokens may be appended before their queries are decoded; where more would replace what these see, they are refused.
   std::optional<std::int64_t> window = {};

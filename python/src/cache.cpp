@@ -44,8 +44,8 @@ void require_no_quantization(nb::handle quantized) {
   if (!quantized.is_none()) refuse_value("quantized", "None: caches keep their dtype", quantized);
 }
 
-void make_cache(kv_cache* self, nb::handle batch, nb::handle kv_heads, nb::handle capacity, nb::handle dim, nb::handle value_dim,
-                const char* dtype, nb::handle window, nb::handle quantized) {
+void make_cache(kv_cache* self, nb::handle batch, nb::handle kv_heads, nb::handle capacity, nb::handle dim,
+                nb::handle value_dim, const char* dtype, nb::handle window, nb::handle quantized) {
   require_no_quantization(quantized);
   new (self) kv_cache({.batch = read_integer(batch, "batch"),
                        .kv_heads = read_integer(kv_heads, "kv_heads"),

@@ -86,15 +86,13 @@ nb::object attention_varlen(const argument_slots& arguments) {
   const wanted_results wanted(arguments.first_result());
   check_lse(wanted.lse, call.how);
   const auto with_keys = [&](const auto& use) { return paged ? use(block_table{keys.view()}) : use(keys.view()); };
-  const extents shape = with_keys([&](const auto& where) {
-    return output_shape_varlen(in.q(), in.k(), in.v(), starts_q.view(), where, call.how);
-  });
+  const extents shape = with_keys(
+      [&](const auto& where) { return output_shape_varlen(in.q(), in.k(), in.v(), starts_q.view(), where, call.how); });
   // (total, H, Ev), whose rows (total, H) need no turning.
   call_results made(arguments.input(0), wanted, in.q().type, shape, in.key.shape(), layout::bhld);
   run(call.how, [&](const options& how) {
-    with_keys([&](const auto& where) {
-      attend::attention_varlen(in.q(), in.k(), in.v(), starts_q.view(), where, made.to(), how);
-    });
+    with_keys(
+        [&](const auto& where) { attend::attention_varlen(in.q(), in.k(), in.v(), starts_q.view(), where, made.to(), how); });
   });
   return made.finish();
 }

@@ -21,6 +21,10 @@ std::optional<std::int64_t> optional_of(const std::int64_t* value) {
   return value ? std::optional<std::int64_t>(*value) : std::nullopt;
 }
 
+std::optional<attend::rotary> optional_rotary(const attend_rotary* given) {
+  return given ? std::optional<attend::rotary>(read_rotary(given)) : std::nullopt;
+}
+
 attend::batch_integers read_lengths(const attend_integers* lengths) {
   return lengths ? read_integers("lengths", *lengths) : attend::batch_integers();
 }
@@ -37,7 +41,8 @@ attend_status attend_cache_create(const attend_cache_sizes* sizes, attend_cache*
                                                 .dim = given.dim,
                                                 .value_dim = optional_of(given.value_dim),
                                                 .type = read_dtype("dtype", given.dtype),
-                                                .window = optional_of(given.window)})};
+                                                .window = optional_of(given.window),
+                                                .rotary = optional_rotary(given.rotary)})};
   });
 }
 
@@ -77,7 +82,8 @@ attend_status attend_paged_cache_create(const attend_paged_cache_sizes* sizes, a
                                                             .kv_heads = given.kv_heads,
                                                             .dim = given.dim,
                                                             .value_dim = optional_of(given.value_dim),
-                                                            .type = read_dtype("dtype", given.dtype)})};
+                                                            .type = read_dtype("dtype", given.dtype),
+                                                            .rotary = optional_rotary(given.rotary)})};
   });
 }
 

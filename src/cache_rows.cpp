@@ -1,8 +1,10 @@
 #include "cache_rows.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "checks.hpp"
 
@@ -59,11 +61,45 @@ void cache_rows::copy(std::int64_t block, std::int64_t count, std::int64_t from)
     std::memcpy(row(block, head, 0), row(from, head, 0), static_cast<std::size_t>(count * row_bytes()));
 }
 
-void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std::optional<std::int64_t> value_dim) {
+void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std::optional<std::int64_t> value_dim,
+                       const std::optional<rotary>& turning) {
   if (!is_input_type(type)) refuse_type("dtype", input_types, type);
   if (kv_heads < 0) refuse("kv_heads", "a number of at least 0", to_string(kv_heads));
   if (dim < 0) refuse("dim", "a number of at least 0", to_string(dim));
   if (value_dim && *value_dim < 0) refuse("value_dim", "a number of at least 0", to_string(*value_dim));
+  const extents no_tokens{kv_heads, 0, dim};
+  turned_rows(array_view(nullptr, type, no_tokens, contiguous_strides(no_tokens)), turning, std::vector<std::int64_t>{0},
+              layout::bhld);
+}
+
+turned_rows::turned_rows(const array_view& x, const std::optional<rotary>& how, std::span<const std::int64_t> firsts,
+                         layout order)
+    : view_(x) {
+  if (!how) return;
+  const extents strides = contiguous_strides(x.shape);
+  const std::int64_t bytes = bytes_for(x.type, x.shape), tokens = x.shape[x.shape.rank() - (order == layout::blhd ? 3 : 2)];
+  memory_.reset(static_cast<char*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t{64})));
+  std::vector<std::int64_t> positions;
+  positions.reserve(firsts.size() * static_cast<std::size_t>(tokens));
+  for (const std::int64_t first : firsts) {
+    for (std::int64_t i = 0; i < tokens; ++i) positions.push_back(std::max<std::int64_t>(0, first + i));
+  }
+  const extents shape = x.shape.rank() == 3 ? extents{tokens} : extents{static_cast<std::int64_t>(firsts.size()), tokens};
+  rotary own = *how;
+  own.layout = order;
+  own.threads = 1;
+  view_ = array_view(memory_.get(), x.type, x.shape, strides);
+  rotary_embedding(x, mutable_array_view(memory_.get(), x.type, x.shape, strides),
+                   token_positions(array_view(positions.data(), dtype::i64, shape, contiguous_strides(shape))), own);
+}
+
+turned_queries::turned_queries(problem& p, const array_view& q, const std::optional<rotary>& how,
+                               std::span<const std::int64_t> lengths, layout order) {
+  if (!how) return;
+  std::vector<std::int64_t> firsts;
+  for (const std::int64_t length : lengths) firsts.push_back(length - p.queries);
+  const array_view& turned = rows_.emplace(q, how, firsts, order).view();
+  p.q = place(turned, heads_first(turned, order), p.batch);
 }
 
 std::int64_t check_tokens(const array_view& k, const array_view& v, dtype type, std::int64_t batch, std::int64_t kv_heads,

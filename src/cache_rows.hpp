@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
-#include "attend/tensor.hpp"
+#include "attend/options.hpp"
+#include "attend/position.hpp"
+#include "problem.hpp"
 #include "scratch.hpp"
 
 namespace attend::detail {
@@ -33,8 +36,31 @@ class cache_rows {
   aligned_memory memory_;
 };
 
-/// Sizes of a cache; `value_dim` is -1 where none was given.
-void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std::optional<std::int64_t> value_dim);
+/// Sizes of a cache, and whether its keys can be turned so.
+void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std::optional<std::int64_t> value_dim,
+                       const std::optional<rotary>& turning);
+
+/// Rows (batch, heads, n, width), or without batch, or in layout blhd, turned by a rotary embedding into memory of their own; without one, the
+/// rows themselves. Token i of sequence b stands at `firsts[b] + i`, or at 0 where that is negative.
+class turned_rows {
+ public:
+  turned_rows(const array_view& x, const std::optional<rotary>& how, std::span<const std::int64_t> firsts, layout order);
+  const array_view& view() const noexcept { return view_; }
+
+ private:
+  array_view view_;
+  aligned_memory memory_;
+};
+
+/// Queries of a checked call, the newest tokens of sequences of these lengths: the problem reads them turned for as long as this lives.
+class turned_queries {
+ public:
+  turned_queries(problem& p, const array_view& q, const std::optional<rotary>& how, std::span<const std::int64_t> lengths,
+                 layout order);
+
+ private:
+  std::optional<turned_rows> rows_;
+};
 
 /// New tokens k and v against what a cache holds: dtype, and (batch..., heads, n, width); returns n. `batch`: -1 without that axis.
 std::int64_t check_tokens(const array_view& k, const array_view& v, dtype type, std::int64_t batch, std::int64_t kv_heads,

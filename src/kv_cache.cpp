@@ -62,7 +62,7 @@ kv_cache::kv_cache(const kv_cache_sizes& sizes) : state_(std::make_unique<detail
   };
   at_least("batch", 0, sizes.batch);
   at_least("capacity", 0, sizes.capacity);
-  detail::check_cache_sizes(sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim);
+  detail::check_cache_sizes(sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim, sizes.rotary);
   if (sizes.window) {
     at_least("window", 1, *sizes.window);
     if (sizes.capacity < *sizes.window)
@@ -95,11 +95,12 @@ void kv_cache::append(const array_view& k, const array_view& v, const batch_inte
                          "they would replace",
                      received + ", decoded up to " + to_string(s.seen[b]));
   }
+  const detail::turned_rows keys(k, sizes.rotary, s.lengths, layout::bhld);
   for (std::size_t b = 0; b < taken.size(); ++b) {
     const std::int64_t sequence = static_cast<std::int64_t>(b), length = s.lengths[b];
     for (std::int64_t done = 0; done < taken[b];) {
       const std::int64_t row = (length + done) % sizes.capacity, count = std::min(taken[b] - done, sizes.capacity - row);
-      s.k.write(sequence, row, count, k, sequence, done);
+      s.k.write(sequence, row, count, keys.view(), sequence, done);
       s.v.write(sequence, row, count, v, sequence, done);
       done += count;
     }
@@ -176,8 +177,9 @@ void decode(const array_view& q, kv_cache& cache, const outputs& results, const 
   detail::kv_cache_state& s = *cache.state_;
   detail::seen_cache seen;
   detail::see(s, seen);
-  const detail::problem p = detail::validate_decode(q, seen.held, results, how);
+  detail::problem p = detail::validate_decode(q, seen.held, results, how);
   detail::check_ring(s, q, how.layout);
+  const detail::turned_queries turned(p, q, s.sizes.rotary, s.lengths, how.layout);
   const detail::route r(p);
   detail::run(p, r, how);
   s.seen = s.lengths;

@@ -57,7 +57,7 @@ struct paged_kv_cache_state {
 paged_kv_cache::paged_kv_cache(const paged_kv_cache_sizes& sizes) : state_(std::make_unique<detail::paged_kv_cache_state>()) {
   if (sizes.pages < 0) detail::refuse("pages", "a number of at least 0", to_string(sizes.pages));
   if (sizes.page_size < 1) detail::refuse("page_size", "a number of at least 1", to_string(sizes.page_size));
-  detail::check_cache_sizes(sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim);
+  detail::check_cache_sizes(sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim, sizes.rotary);
   detail::paged_kv_cache_state& s = *state_;
   s.sizes = sizes;
   s.k = detail::cache_rows(sizes.type, {sizes.pages, sizes.kv_heads, sizes.page_size, sizes.dim});
@@ -103,6 +103,7 @@ void paged_kv_cache::append(sequence_id sequence, const array_view& k, const arr
   if (needed > static_cast<std::int64_t>(s.free.size()))
     detail::refuse("k", "tokens for which " + to_string(s.free.size()) + " free pages suffice",
                    to_string(tokens) + ", which take " + to_string(needed));
+  const detail::turned_rows keys(k, s.sizes.rotary, {&to.length, 1}, layout::bhld);
   to.pages.reserve(to.pages.size() + static_cast<std::size_t>(needed));  // from here on, nothing fails
   if (copies) {
     const std::int64_t old = to.pages.back(), own = s.take();
@@ -114,7 +115,7 @@ void paged_kv_cache::append(sequence_id sequence, const array_view& k, const arr
   for (std::int64_t done = 0; done < tokens;) {
     const std::int64_t row = (to.length + done) % size, count = std::min(tokens - done, size - row);
     if (row == 0) to.pages.push_back(s.take());
-    s.k.write(to.pages.back(), row, count, k, 0, done);
+    s.k.write(to.pages.back(), row, count, keys.view(), 0, done);
     s.v.write(to.pages.back(), row, count, v, 0, done);
     done += count;
   }
@@ -169,7 +170,8 @@ void decode(const array_view& q, const paged_kv_cache& cache, std::span<const se
             const options& how) {
   detail::seen_pages seen;
   detail::see(*cache.state_, sequences, seen);
-  const detail::problem p = detail::validate_decode(q, seen.held, results, how);
+  detail::problem p = detail::validate_decode(q, seen.held, results, how);
+  const detail::turned_queries turned(p, q, cache.state_->sizes.rotary, seen.counts, how.layout);
   const detail::route r(p);
   detail::run(p, r, how);
 }

@@ -48,6 +48,16 @@ TEST_F(c_caches, contiguous_ones_give_the_bits_of_cpp) {
   EXPECT_EQ(attend_cache_lengths(cache, nullptr), ATTEND_ERROR_ARGUMENT);
   attend_cache_destroy(cache);
   attend_cache_destroy(nullptr);
+  attend_rotary turning = ATTEND_INIT(attend_rotary);
+  turning.interleaved = 1;
+  sizes.rotary = &turning;
+  ASSERT_EQ(attend_cache_create(&sizes, &cache), ATTEND_OK) << attend_last_error();
+  EXPECT_EQ(attend_cache_append(cache, k.get(), v.get(), nullptr), ATTEND_OK);
+  EXPECT_EQ(attend_decode(q.get(), cache, &results, nullptr), ATTEND_OK) << attend_last_error();
+  const rotary same{.interleaved = true};
+  EXPECT_TRUE(same_bits(out, attention(rotary_embedding(x.q, 19, same), rotary_embedding(x.k, 0, same), x.v)));
+  attend_cache_destroy(cache);
+  sizes.rotary = nullptr;
   const std::int64_t window = 30;
   sizes.window = &window;
   EXPECT_EQ(attend_cache_create(&sizes, &cache), ATTEND_ERROR_ARGUMENT);

@@ -248,6 +248,51 @@ TYPED_TEST(caches, do_not_show_what_was_forgotten) {
   EXPECT_TRUE(as_reference(decoded(x.q, ring), x.q, x.k, x.v, dense));
 }
 
+TYPED_TEST(caches, turn_keys_and_queries_by_their_positions) {
+  const auto x = make_inputs<TypeParam>({.B = 2, .H = 4, .Hk = 2, .L = 3, .S = 30, .E = 12, .Ev = 8});
+  for (const rotary& how : {rotary{}, rotary{.interleaved = true, .dimensions = 8, .base = 500}}) {
+    const kv_cache_sizes sizes{
+        .batch = 2, .kv_heads = 2, .capacity = 30, .dim = 12, .value_dim = 8, .type = dtype_of<TypeParam>};
+    kv_cache_sizes turning = sizes;
+    turning.rotary = how;
+    kv_cache plain(sizes), turned(turning);
+    paged_kv_cache pages(
+        {.pages = 20, .page_size = 4, .kv_heads = 2, .dim = 12, .value_dim = 8, .type = dtype_of<TypeParam>, .rotary = how});
+    const sequence_id sequences[] = {pages.new_sequence(), pages.new_sequence()};
+    plain.append(rotary_embedding(x.k, 0, how), x.v);
+    for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{1, 14}, std::pair{14, 30}}) {
+      turned.append(tokens(x.k, begin, end), tokens(x.v, begin, end));
+      for (std::int64_t b = 0; b < 2; ++b)
+        pages.append(sequences[b], sequence_of(tokens(x.k, begin, end), b), sequence_of(tokens(x.v, begin, end), b));
+    }
+    const auto expected = decoded(rotary_embedding(x.q, 27, how), plain);
+    EXPECT_TRUE(same_bits(decoded(x.q, turned), expected));
+    EXPECT_TRUE(same_bits(decoded(x.q, pages, sequences), expected));
+    tensor<TypeParam> heads_last({2, 3, 4, 12});
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t h = 0; h < 4; ++h) {
+        for (std::int64_t i = 0; i < 3; ++i) std::copy_n(&x.q(b, h, i, 0), 12, &heads_last(b, i, h, 0));
+      }
+    }
+    const tensor<TypeParam> y = decode(heads_last, turned, {.layout = layout::blhd});
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t h = 0; h < 4; ++h) {
+        for (std::int64_t i = 0; i < 3; ++i)
+          EXPECT_EQ(static_cast<double>(y(b, i, h, 5)), static_cast<double>(expected.out(b, h, i, 5)));
+      }
+    }
+    // Sequences of unequal lengths, one shorter than its queries: those before its first key see nothing.
+    tensor<std::int64_t> lengths({2});
+    lengths(0) = 2, lengths(1) = 30;
+    turned.truncate(lengths), plain.truncate(lengths);
+    tensor<std::int64_t> positions({2, 3});
+    for (std::int64_t i = 0; i < 3; ++i) positions(0, i) = std::max<std::int64_t>(0, i - 1), positions(1, i) = 27 + i;
+    EXPECT_TRUE(same_bits(decoded(x.q, turned), decoded(rotary_embedding(x.q, positions, how), plain)));
+  }
+  EXPECT_THROW(kv_cache({.dim = 5, .rotary = rotary{}}), argument_error);
+  EXPECT_THROW(paged_kv_cache({.dim = 4, .rotary = rotary{.dimensions = 6}}), argument_error);
+}
+
 TYPED_TEST(caches, of_strided_tokens_hold_the_same) {
   const auto x = make_inputs<TypeParam>({.B = 2, .H = 2, .Hk = 2, .L = 2, .S = 20, .E = 6, .Ev = 6});
   kv_cache plain = filled(x), strided({.batch = 2, .kv_heads = 2, .capacity = 20, .dim = 6, .type = dtype_of<TypeParam>});

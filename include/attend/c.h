@@ -257,10 +257,11 @@ typedef struct attend_cache attend_cache;
 typedef struct attend_cache_sizes {
   size_t size;
   int64_t batch, kv_heads, capacity, dim;
-  const int64_t* value_dim;  ///< NULL: dim
-  const int64_t* window;     ///< NULL: not a ring
-  int32_t dtype;             ///< an attend_dtype
-  int32_t reserved;          ///< 0
+  const int64_t* value_dim;     ///< NULL: dim
+  const int64_t* window;        ///< NULL: not a ring
+  const attend_rotary* rotary;  ///< NULL: rows stay as they are. Its arrays are kept, its layout and threads not used
+  int32_t dtype;                ///< an attend_dtype
+  int32_t reserved;             ///< 0
 } attend_cache_sizes;
 
 ATTEND_API attend_status attend_cache_create(const attend_cache_sizes* sizes, attend_cache** cache);
@@ -280,9 +281,10 @@ typedef struct attend_paged_cache attend_paged_cache;
 typedef struct attend_paged_cache_sizes {
   size_t size;
   int64_t pages, page_size, kv_heads, dim;
-  const int64_t* value_dim;  ///< NULL: dim
-  int32_t dtype;             ///< an attend_dtype
-  int32_t reserved;          ///< 0
+  const int64_t* value_dim;     ///< NULL: dim
+  const attend_rotary* rotary;  ///< NULL: rows stay as they are. Its arrays are kept, its layout and threads not used
+  int32_t dtype;                ///< an attend_dtype
+  int32_t reserved;             ///< 0
 } attend_paged_cache_sizes;
 
 ATTEND_API attend_status attend_paged_cache_create(const attend_paged_cache_sizes* sizes, attend_paged_cache** cache);

@@ -24,6 +24,7 @@
 #include <span>
 
 #include "attend/attention.hpp"
+#include "attend/position.hpp"
 
 namespace attend {
 
@@ -42,6 +43,9 @@ struct kv_cache_sizes {
   /// A ring: the newest `capacity` tokens stay, and a query sees the `window` newest keys up to its own position. Up to capacity - window + 1
   /// tokens may be appended before their queries are decoded; where more would replace what these see, they are refused.
   std::optional<std::int64_t> window = {};
+  /// Keys are turned by their positions as they are appended, queries as they are decoded, and rounded once. `layout` and `threads` of it are not
+  /// used; cosines and sines, by position, are the caller's for as long as the cache lives.
+  std::optional<attend::rotary> rotary = {};
 };
 
 /// One contiguous cache for a batch of sequences.
@@ -82,6 +86,7 @@ struct paged_kv_cache_sizes {
   std::int64_t dim = 0;                        ///< E
   std::optional<std::int64_t> value_dim = {};  ///< Ev; default E
   dtype type = dtype::f32;                     ///< float32, float64, float16 or bfloat16
+  std::optional<attend::rotary> rotary = {};   ///< as in `kv_cache_sizes`
 };
 
 /// A sequence of a `paged_kv_cache`; numbers are not used again.

@@ -1,6 +1,6 @@
 """Caches of keys and values for decoding."""
 
-from typing import Any, Sequence, SupportsIndex
+from typing import Any, Sequence, SupportsFloat, SupportsIndex
 
 from attend import _core
 from attend._names import dtype_name
@@ -23,6 +23,10 @@ class KVCache(_core.kv_cache):
     dtype: float32, float64, float16 or bfloat16, as a name, a NumPy dtype or a torch dtype.
     window: makes it a ring, which keeps the newest `capacity` tokens, at least `window`: a query sees the `window` newest keys up to
         its own position. Up to ``capacity - window + 1`` tokens may be appended before their queries are decoded.
+    rotary_base: turns keys as they are appended, and queries as they are decoded, by their positions (rotary embedding): pair m of n dimensions by
+        ``position / rotary_base**(2 * m / n)``. None: they stay as they are.
+    rotary_interleaved: pairs are (0, 1), (2, 3), ...; by default (0, n/2), (1, n/2 + 1), ...
+    rotary_dim: n, an even number of the first columns; the default is all.
     quantized: None; other values are refused.
 
     A refused call, ValueError or TypeError, leaves a cache as it was. A cache is used by one thread at a time.
@@ -30,8 +34,10 @@ class KVCache(_core.kv_cache):
 
     def __init__(self, batch: SupportsIndex, kv_heads: SupportsIndex, capacity: SupportsIndex, dim: SupportsIndex, *,
                  value_dim: SupportsIndex | None = None, dtype: Any = "float32", window: SupportsIndex | None = None,
-                 quantized: None = None) -> None:
-        super().__init__(batch, kv_heads, capacity, dim, value_dim, dtype_name(dtype), window, quantized)
+                 rotary_base: SupportsFloat | SupportsIndex | None = None, rotary_interleaved: bool = False,
+                 rotary_dim: SupportsIndex | None = None, quantized: None = None) -> None:
+        super().__init__(batch, kv_heads, capacity, dim, value_dim, dtype_name(dtype), window, rotary_base, rotary_interleaved,
+                         rotary_dim, quantized)
 
     def append(self, k: Any, v: Any, lengths: _Integers | None = None) -> None:
         """Adds tokens: k (batch, kv_heads, n, E), v (batch, kv_heads, n, Ev), of the cache's dtype.
@@ -69,15 +75,18 @@ class PagedKVCache(_core.paged_kv_cache):
     (2, 4, 1, 8)
 
     num_pages, page_size: pages of so many tokens, for all sequences together.
-    kv_heads, dim, value_dim, dtype, quantized: as in `KVCache`.
+    kv_heads, dim, value_dim, dtype, rotary_base, rotary_interleaved, rotary_dim, quantized: as in `KVCache`.
 
     A sequence is a number, which is not used again. A refused call, ValueError or TypeError, leaves a cache as it was. A cache is used by one
     thread at a time.
     """
 
     def __init__(self, num_pages: SupportsIndex, page_size: SupportsIndex, kv_heads: SupportsIndex, dim: SupportsIndex, *,
-                 value_dim: SupportsIndex | None = None, dtype: Any = "float32", quantized: None = None) -> None:
-        super().__init__(num_pages, page_size, kv_heads, dim, value_dim, dtype_name(dtype), quantized)
+                 value_dim: SupportsIndex | None = None, dtype: Any = "float32",
+                 rotary_base: SupportsFloat | SupportsIndex | None = None, rotary_interleaved: bool = False,
+                 rotary_dim: SupportsIndex | None = None, quantized: None = None) -> None:
+        super().__init__(num_pages, page_size, kv_heads, dim, value_dim, dtype_name(dtype), rotary_base, rotary_interleaved,
+                         rotary_dim, quantized)
 
     def new_sequence(self) -> int:
         """An empty sequence."""

@@ -25,7 +25,8 @@ class _Limits(TypedDict):
 
 class kv_cache:
     def __init__(
-        self, batch: Any, kv_heads: Any, capacity: Any, dim: Any, value_dim: Any, dtype: str, window: Any, quantized: Any, /
+        self, batch: Any, kv_heads: Any, capacity: Any, dim: Any, value_dim: Any, dtype: str, window: Any, rotary_base: Any,
+        rotary_interleaved: Any, rotary_dim: Any, quantized: Any, /
     ) -> None: ...
     def append(self, k: Any, v: Any, lengths: Any, /) -> None: ...
     def truncate(self, lengths: Any, /) -> None: ...
@@ -34,7 +35,8 @@ class kv_cache:
 
 class paged_kv_cache:
     def __init__(
-        self, num_pages: Any, page_size: Any, kv_heads: Any, dim: Any, value_dim: Any, dtype: str, quantized: Any, /
+        self, num_pages: Any, page_size: Any, kv_heads: Any, dim: Any, value_dim: Any, dtype: str, rotary_base: Any,
+        rotary_interleaved: Any, rotary_dim: Any, quantized: Any, /
     ) -> None: ...
     def new_sequence(self) -> int: ...
     def fork(self, sequence: Any, /) -> int: ...

@@ -44,8 +44,22 @@ void require_no_quantization(nb::handle quantized) {
   if (!quantized.is_none()) refuse_value("quantized", "None: caches keep their dtype", quantized);
 }
 
+/// None, or the base of a rotary embedding, whether its pairs are interleaved, and None or its dimensions.
+std::optional<rotary> read_rotary(nb::handle base, nb::handle interleaved, nb::handle dimensions) {
+  rotary how{.interleaved = read_flag(interleaved, "rotary_interleaved"),
+             .dimensions = optional_integer(dimensions, "rotary_dim").value_or(0)};
+  if (base.is_none()) {
+    if (how.interleaved || how.dimensions != 0)
+      refuse_value("rotary_base", "a number beside rotary_interleaved or rotary_dim", base);
+    return std::nullopt;
+  }
+  how.base = *read_number(base, "rotary_base");
+  return how;
+}
+
 void make_cache(kv_cache* self, nb::handle batch, nb::handle kv_heads, nb::handle capacity, nb::handle dim,
-                nb::handle value_dim, const char* dtype, nb::handle window, nb::handle quantized) {
+                nb::handle value_dim, const char* dtype, nb::handle window, nb::handle rotary_base,
+                nb::handle rotary_interleaved, nb::handle rotary_dim, nb::handle quantized) {
   require_no_quantization(quantized);
   new (self) kv_cache({.batch = read_integer(batch, "batch"),
                        .kv_heads = read_integer(kv_heads, "kv_heads"),
@@ -53,18 +67,21 @@ void make_cache(kv_cache* self, nb::handle batch, nb::handle kv_heads, nb::handl
                        .dim = read_integer(dim, "dim"),
                        .value_dim = optional_integer(value_dim, "value_dim"),
                        .type = dtype_named(dtype),
-                       .window = optional_integer(window, "window")});
+                       .window = optional_integer(window, "window"),
+                       .rotary = read_rotary(rotary_base, rotary_interleaved, rotary_dim)});
 }
 
 void make_pages(paged_kv_cache* self, nb::handle pages, nb::handle page_size, nb::handle kv_heads, nb::handle dim,
-                nb::handle value_dim, const char* dtype, nb::handle quantized) {
+                nb::handle value_dim, const char* dtype, nb::handle rotary_base, nb::handle rotary_interleaved,
+                nb::handle rotary_dim, nb::handle quantized) {
   require_no_quantization(quantized);
   new (self) paged_kv_cache({.pages = read_integer(pages, "num_pages"),
                              .page_size = read_integer(page_size, "page_size"),
                              .kv_heads = read_integer(kv_heads, "kv_heads"),
                              .dim = read_integer(dim, "dim"),
                              .value_dim = optional_integer(value_dim, "value_dim"),
-                             .type = dtype_named(dtype)});
+                             .type = dtype_named(dtype),
+                             .rotary = read_rotary(rotary_base, rotary_interleaved, rotary_dim)});
 }
 
 /// New tokens.
@@ -137,7 +154,7 @@ nb::object decode(const argument_slots& arguments) {
 void define_caches(nb::module_& module) {
   nb::class_<kv_cache>(module, "kv_cache")
       .def("__init__", &make_cache, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
-           nb::arg(), nb::arg().none(), nb::arg().none())
+           nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none())
       .def(
           "append",
           [](kv_cache& self, nb::handle k, nb::handle v, nb::handle lengths) {
@@ -153,7 +170,7 @@ void define_caches(nb::module_& module) {
       .def("lengths", [](const kv_cache& self) { return as_list(self.lengths()); });
   nb::class_<paged_kv_cache>(module, "paged_kv_cache")
       .def("__init__", &make_pages, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
-           nb::arg(), nb::arg().none())
+           nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none())
       .def("new_sequence", [](paged_kv_cache& self) { return static_cast<std::int64_t>(self.new_sequence()); })
       .def(
           "fork", [](paged_kv_cache& self, nb::handle s) { return static_cast<std::int64_t>(self.fork(read_sequence(s))); },

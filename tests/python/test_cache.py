@@ -157,3 +157,30 @@ def test_packed_queries_read_pages_of_the_callers(index):
         attend.attention_varlen(q, k_pages, v_pages, cu_q, block_table=table + 1, key_lengths=lengths)
     with pytest.raises(ValueError, match="key_lengths: expected an integer"):
         attend.attention_varlen(q, k_pages, v_pages, cu_q, block_table=table)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_keys_and_queries_are_turned_by_their_positions(interleaved):
+    q, k, v = rows(1, 4, 2, 8, seed=1), rows(1, 2, 9, 8, seed=2), rows(1, 2, 9, 8, seed=3)
+    how = {"rotary_base": 500, "rotary_interleaved": interleaved, "rotary_dim": 6}
+    cache, pages = attend.KVCache(1, 2, 9, 8, **how), attend.PagedKVCache(5, 2, 2, 8, **how)
+    s = pages.new_sequence()
+    for at in range(0, 9, 3):
+        cache.append(k[:, :, at:at + 3], v[:, :, at:at + 3])
+        pages.append(s, k[0, :, at:at + 3], v[0, :, at:at + 3])
+
+    def turned(x, first):
+        angles = (first + np.arange(x.shape[2]))[:, None] / 500.0 ** (np.arange(3) / 3)
+        a, b = (slice(0, 6, 2), slice(1, 6, 2)) if interleaved else (slice(0, 3), slice(3, 6))
+        y = x.astype(np.float64)
+        y[..., a] = x[..., a] * np.cos(angles) - x[..., b] * np.sin(angles)
+        y[..., b] = x[..., a] * np.sin(angles) + x[..., b] * np.cos(angles)
+        return y
+
+    want = attend.attention(turned(q, 7), turned(k, 0), v.astype(np.float64), causal=True, query_offset="lower_right")
+    assert np.allclose(attend.decode(q, cache), want, atol=2e-6)
+    assert np.array_equal(attend.decode(q, pages, sequences=[s]), attend.decode(q, cache))
+    for wrong, words in (({"rotary_base": 10, "rotary_dim": 3}, "dimensions"), ({"rotary_interleaved": True}, "rotary_base"),
+                         ({"rotary_base": 0.5}, "base")):
+        with pytest.raises(ValueError, match=words):
+            attend.KVCache(1, 2, 9, 8, **wrong)

@@ -73,7 +73,7 @@ void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std:
 }
 
 turned_rows::turned_rows(const array_view& x, const std::optional<rotary>& how, std::span<const std::int64_t> firsts,
-                         layout order)
+                         layout order, int threads)
     : view_(x) {
   if (!how) return;
   const extents strides = contiguous_strides(x.shape);
@@ -87,19 +87,19 @@ turned_rows::turned_rows(const array_view& x, const std::optional<rotary>& how, 
   const extents shape = x.shape.rank() == 3 ? extents{tokens} : extents{static_cast<std::int64_t>(firsts.size()), tokens};
   rotary own = *how;
   own.layout = order;
-  own.threads = 1;
+  own.threads = threads;
   view_ = array_view(memory_.get(), x.type, x.shape, strides);
   rotary_embedding(x, mutable_array_view(memory_.get(), x.type, x.shape, strides),
                    token_positions(array_view(positions.data(), dtype::i64, shape, contiguous_strides(shape))), own);
 }
 
 turned_queries::turned_queries(problem& p, const array_view& q, const std::optional<rotary>& how,
-                               std::span<const std::int64_t> lengths, layout order) {
+                               std::span<const std::int64_t> lengths, const options& of_call) {
   if (!how) return;
   std::vector<std::int64_t> firsts;
   for (const std::int64_t length : lengths) firsts.push_back(length - p.queries);
-  const array_view& turned = rows_.emplace(q, how, firsts, order).view();
-  p.q = place(turned, heads_first(turned, order), p.batch);
+  const array_view& turned = rows_.emplace(q, how, firsts, of_call.layout, of_call.threads).view();
+  p.q = place(turned, heads_first(turned, of_call.layout), p.batch);
 }
 
 std::int64_t check_tokens(const array_view& k, const array_view& v, dtype type, std::int64_t batch, std::int64_t kv_heads,

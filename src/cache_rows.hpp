@@ -41,10 +41,11 @@ void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std:
                        const std::optional<rotary>& turning);
 
 /// Rows (batch, heads, n, width), or without batch, or in layout blhd, turned by a rotary embedding into memory of their own; without one, the
-/// rows themselves. Token i of sequence b stands at `firsts[b] + i`, or at 0 where that is negative.
+/// rows themselves. Token i of sequence b stands at `firsts[b] + i`, or at 0 where that is negative. `threads`: at most so many; 0: the default.
 class turned_rows {
  public:
-  turned_rows(const array_view& x, const std::optional<rotary>& how, std::span<const std::int64_t> firsts, layout order);
+  turned_rows(const array_view& x, const std::optional<rotary>& how, std::span<const std::int64_t> firsts, layout order,
+              int threads = 0);
   const array_view& view() const noexcept { return view_; }
 
  private:
@@ -56,7 +57,7 @@ class turned_rows {
 class turned_queries {
  public:
   turned_queries(problem& p, const array_view& q, const std::optional<rotary>& how, std::span<const std::int64_t> lengths,
-                 layout order);
+                 const options& of_call);
 
  private:
   std::optional<turned_rows> rows_;

@@ -179,10 +179,10 @@ void decode(const array_view& q, kv_cache& cache, const outputs& results, const 
   detail::see(s, seen);
   detail::problem p = detail::validate_decode(q, seen.held, results, how);
   detail::check_ring(s, q, how.layout);
-  const detail::turned_queries turned(p, q, s.sizes.rotary, s.lengths, how.layout);
+  const detail::turned_queries turned(p, q, s.sizes.rotary, s.lengths, how);
   const detail::route r(p);
   detail::run(p, r, how);
-  s.seen = s.lengths;
+  if (p.queries > 0) s.seen = s.lengths;
 }
 
 extents decoded_shape(const array_view& q, const kv_cache& cache, const options& how) {

@@ -171,7 +171,7 @@ void decode(const array_view& q, const paged_kv_cache& cache, std::span<const se
   detail::seen_pages seen;
   detail::see(*cache.state_, sequences, seen);
   detail::problem p = detail::validate_decode(q, seen.held, results, how);
-  const detail::turned_queries turned(p, q, cache.state_->sizes.rotary, seen.counts, how.layout);
+  const detail::turned_queries turned(p, q, cache.state_->sizes.rotary, seen.counts, how);
   const detail::route r(p);
   detail::run(p, r, how);
 }

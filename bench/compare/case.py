@@ -48,6 +48,7 @@ class Case:
     normalizer: str = "softmax"
     scale: float | None = None  # default: that of the compatibility
     cold: bool = False  # keys and values come from memory, so that `read` is a limit, too
+    pages: int | None = None  # attend reads keys and values from a cache with pages of so many; peers from one array
     arrays: str = "numpy"  # what attend is given: "numpy" or "torch", or views in "C++"; peers are always given their own
     peer: str = "padded"  # what PyTorch does with packed sequences: one call that is "padded", or a "loop" of calls
     headline: bool = False  # stands in the README

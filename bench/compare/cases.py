@@ -49,6 +49,9 @@ def all_cases() -> Iterator[Case]:
             name = f"decode 4096, 32 heads, {kv_heads} key/value heads"
             reach = expected.decode(dtype, kv_heads != 32)
             yield Case(name, (1, 32, 1, 128), (1, kv_heads, 4096, 128), dtype, cold=True, headline=True, expected=reach)
+    for dtype in ("float32", "bfloat16"):
+        name = "decode 4096, 32 heads, 8 key/value heads, pages of 16"
+        yield Case(name, (1, 32, 1, 128), (1, 8, 4096, 128), dtype, cold=True, pages=16, expected=expected.decode(dtype, True))
     for arrays, reach in expected.TINY.items():
         how = {"numpy": "", "torch": ", torch tensors", "C++": ", from C++"}[arrays]
         tiny = {"q": (1, 1, 4, 16), "k": (1, 1, 16, 16)}

@@ -62,9 +62,35 @@ struct packed_chunk {
     tile = {copy, row};
   }
 
+  /// 32 columns of 32 adjacent numbers each, where all are finite: two tiles.
+  static bool pack_finite(const void* const* rows, std::int64_t first, char* to) {
+    typename S::P lower[S::width], upper[S::width];
+    bool all_finite = true;
+    for (int i = 0; i < S::width; ++i) {
+      const auto row = [&](int key) { return S::load_row(static_cast<const bf16*>(rows[key]) + first, 2 * tile_columns); };
+      const typename S::P a = row(2 * i), b = row(2 * i + 1);
+      all_finite = S::finite(a) && S::finite(b) && all_finite;
+      S::pair_columns(a, b, lower[i], upper[i]);
+    }
+    if (!all_finite) return false;
+    S::transpose_pairs(lower);
+    S::transpose_pairs(upper);
+    const auto column = [to](int n) { return reinterpret_cast<std::uint32_t*>(to + n * row_bytes); };
+    for (int i = 0; i < S::width; ++i) {
+      S::store_pairs(column(S::first_column(i)), lower[i]);
+      S::store_pairs(column(S::first_column(i) + 4), upper[i]);
+    }
+    return true;
+  }
+
   void pack_values(const block_job& job, const void* const* rows, int count, char* to, bool& all_finite) const {
     const std::int64_t step = job.keys.v_column;
     for (std::int64_t first = 0; first < job.value_width; first += tile_columns, to += tile_bytes) {
+      if (step == 1 && count == group_keys && first + 2 * tile_columns <= job.value_width && pack_finite(rows, first, to)) {
+        first += tile_columns;
+        to += tile_bytes;
+        continue;
+      }
       const int columns = static_cast<int>(job.value_width - first < tile_columns ? job.value_width - first : tile_columns);
       char gathered[group_keys][2 * tile_columns];
       const void* at[group_keys];

@@ -55,6 +55,17 @@ struct paired_simd : simd<float> {
   ATTEND_INLINE P load_row(const void* row, int n) {
     return _mm512_maskz_loadu_epi16(n >= 32 ? ~__mmask32{0} : (__mmask32{1} << n) - 1, row);
   }
+  /// Whether 32 adjacent bfloat16 are finite.
+  ATTEND_INLINE bool finite(P row) {
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(row, exponent), exponent) == 0;
+  }
+  /// Pairs of the same column of two rows of 32: pair i of `lower` is that of column `first_column(i)`, of `upper` that of four columns on.
+  ATTEND_INLINE void pair_columns(P first, P second, P& lower, P& upper) {
+    lower = _mm512_unpacklo_epi16(first, second);
+    upper = _mm512_unpackhi_epi16(first, second);
+  }
+  static constexpr int first_column(int i) { return i / 4 * 8 + i % 4; }
   /// Pairs of the same column of two rows, of `n` columns: 0 where a number is not finite, which `all_finite` tells. A row may be null.
   ATTEND_INLINE P pair_rows(const void* first, const void* second, int n, bool& all_finite) {
     const __mmask16 columns = static_cast<__mmask16>((1u << n) - 1);

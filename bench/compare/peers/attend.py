@@ -10,9 +10,20 @@ import numpy as np
 from attend import _core
 
 from .. import packed
-from ..case import SEED, SIGMA
+from ..case import SEED, SIGMA, Case
 from ..inputs import Inputs
 from .peer import Call, Peer
+
+
+def in_pages(case: Case, k: np.ndarray, v: np.ndarray) -> tuple[attend.PagedKVCache, list[int]]:
+    """A cache that holds these keys and values, and its sequences."""
+    sequences, heads, tokens, width = case.k
+    pages = sequences * -(-tokens // case.pages)
+    cache = attend.PagedKVCache(pages, case.pages, heads, width, value_dim=case.v[3], dtype=case.dtype)
+    ids = [cache.new_sequence() for _ in range(sequences)]
+    for one, keys, values in zip(ids, k, v, strict=True):
+        cache.append(one, keys, values)
+    return cache, ids
 
 
 class FromCpp:
@@ -45,9 +56,14 @@ class Attend(Peer):
         if case.documents == "packed":
             tokens = [[packed.tokens(array) for array in one] for one in arrays]
             return [partial(attend.attention_varlen, *one, case.boundaries, case.boundaries, **options) for one in tokens]
+        if case.pages:
+            return [self.over_pages(q, *in_pages(case, k, v)) for q, k, v in arrays]
         if case.arrays == "C++":
             return [FromCpp(*one, self.threads) for one in arrays]
         return [partial(attend.attention, *one, **options) for one in arrays]
+
+    def over_pages(self, q: np.ndarray, cache: attend.PagedKVCache, sequences: list[int]) -> Call:
+        return partial(attend.decode, q, cache, sequences=sequences, threads=self.threads)
 
     def shaped(self, inputs: Inputs, result) -> np.ndarray:
         """A result as (B, H, L, Ev)."""

@@ -1,5 +1,9 @@
 #include "cache_rows.hpp"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -22,12 +26,21 @@ std::int64_t bytes_for(dtype type, const extents& shape) {
   return bytes;
 }
 
+constexpr std::int64_t large_page = std::int64_t{2} << 20;
+
 }  // namespace
+
+void free_cache::operator()(char* memory) const noexcept { ::operator delete(memory, std::align_val_t{alignment}); }
 
 cache_rows::cache_rows(dtype type, const extents& shape) : type_(type), shape_(shape) {
   const std::int64_t bytes = bytes_for(type, shape);
-  memory_.reset(static_cast<char*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t{64})));
-  std::memset(memory_.get(), 0, static_cast<std::size_t>(bytes));
+  const bool large = bytes >= 2 * large_page;
+  const std::size_t size = static_cast<std::size_t>(bytes), alignment = large ? static_cast<std::size_t>(large_page) : 64;
+  memory_ = cache_memory(static_cast<char*>(::operator new(size, std::align_val_t{alignment})), free_cache{alignment});
+#if defined(__linux__)
+  if (large) madvise(memory_.get(), size, MADV_HUGEPAGE);  // a wish: without it, all is right and slower
+#endif
+  std::memset(memory_.get(), 0, size);
 }
 
 array_view cache_rows::view() const noexcept { return array_view(memory_.get(), type_, shape_, contiguous_strides(shape_)); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -11,6 +12,13 @@
 #include "scratch.hpp"
 
 namespace attend::detail {
+
+/// Memory of a cache, in large pages where the system has them: decoding reads it once from end to end, and a translation per 4 KB is felt.
+struct free_cache {
+  std::size_t alignment = 64;
+  void operator()(char* memory) const noexcept;
+};
+using cache_memory = std::unique_ptr<char[], free_cache>;
 
 /// Rows of keys or values: (blocks, heads, rows, width), row-major, where a block is a sequence or a page.
 class cache_rows {
@@ -33,7 +41,7 @@ class cache_rows {
  private:
   dtype type_ = dtype::none;
   extents shape_;
-  aligned_memory memory_;
+  cache_memory memory_;
 };
 
 /// Sizes of a cache, and whether its keys can be turned so.

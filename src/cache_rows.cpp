@@ -40,7 +40,6 @@ cache_rows::cache_rows(dtype type, const extents& shape) : type_(type), shape_(s
 #if defined(__linux__)
   if (large) madvise(memory_.get(), size, MADV_HUGEPAGE);  // a wish: without it, all is right and slower
 #endif
-  std::memset(memory_.get(), 0, size);
 }
 
 array_view cache_rows::view() const noexcept { return array_view(memory_.get(), type_, shape_, contiguous_strides(shape_)); }
@@ -80,24 +79,26 @@ void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std:
   if (kv_heads < 0) refuse("kv_heads", "a number of at least 0", to_string(kv_heads));
   if (dim < 0) refuse("dim", "a number of at least 0", to_string(dim));
   if (value_dim && *value_dim < 0) refuse("value_dim", "a number of at least 0", to_string(*value_dim));
+  if (!turning) return;
+  if (turning->dimensions == 0 && dim % 2 != 0) refuse("rotary", "an even dim, or dimensions beside it", to_string(dim));
   const extents no_tokens{kv_heads, 0, dim};
-  turned_rows(array_view(nullptr, type, no_tokens, contiguous_strides(no_tokens)), turning, std::vector<std::int64_t>{0},
-              layout::bhld);
+  const std::vector<std::int64_t> first{0};
+  turned_rows(array_view(nullptr, type, no_tokens, contiguous_strides(no_tokens)), turning, {first, {}}, layout::bhld);
 }
 
-turned_rows::turned_rows(const array_view& x, const std::optional<rotary>& how, std::span<const std::int64_t> firsts,
-                         layout order, int threads)
+turned_rows::turned_rows(const array_view& x, const std::optional<rotary>& how, const places& at, layout order, int threads)
     : view_(x) {
   if (!how) return;
   const extents strides = contiguous_strides(x.shape);
   const std::int64_t bytes = bytes_for(x.type, x.shape), tokens = x.shape[x.shape.rank() - (order == layout::blhd ? 3 : 2)];
   memory_.reset(static_cast<char*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t{64})));
   std::vector<std::int64_t> positions;
-  positions.reserve(firsts.size() * static_cast<std::size_t>(tokens));
-  for (const std::int64_t first : firsts) {
-    for (std::int64_t i = 0; i < tokens; ++i) positions.push_back(std::max<std::int64_t>(0, first + i));
+  positions.reserve(at.firsts.size() * static_cast<std::size_t>(tokens));
+  for (std::size_t b = 0; b < at.firsts.size(); ++b) {
+    const std::int64_t count = at.counts.empty() ? tokens : at.counts[b];
+    for (std::int64_t i = 0; i < tokens; ++i) positions.push_back(i < count ? std::max<std::int64_t>(0, at.firsts[b] + i) : 0);
   }
-  const extents shape = x.shape.rank() == 3 ? extents{tokens} : extents{static_cast<std::int64_t>(firsts.size()), tokens};
+  const extents shape = x.shape.rank() == 3 ? extents{tokens} : extents{static_cast<std::int64_t>(at.firsts.size()), tokens};
   rotary own = *how;
   own.layout = order;
   own.threads = threads;
@@ -111,7 +112,7 @@ turned_queries::turned_queries(problem& p, const array_view& q, const std::optio
   if (!how) return;
   std::vector<std::int64_t> firsts;
   for (const std::int64_t length : lengths) firsts.push_back(length - p.queries);
-  const array_view& turned = rows_.emplace(q, how, firsts, of_call.layout, of_call.threads).view();
+  const array_view& turned = rows_.emplace(q, how, turned_rows::places{firsts, {}}, of_call.layout, of_call.threads).view();
   p.q = place(turned, heads_first(turned, of_call.layout), p.batch);
 }
 

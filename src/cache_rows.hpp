@@ -24,7 +24,7 @@ using cache_memory = std::unique_ptr<char[], free_cache>;
 class cache_rows {
  public:
   cache_rows() = default;
-  /// Zeros. Throws `argument_error` where the bytes do not fit 63 bits, `std::bad_alloc`.
+  /// Memory that holds anything: a row is read once it was written. Throws `argument_error` where the bytes do not fit 63 bits, `std::bad_alloc`.
   cache_rows(dtype type, const extents& shape);
 
   /// Everything, as a view.
@@ -49,11 +49,14 @@ void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std:
                        const std::optional<rotary>& turning);
 
 /// Rows (batch, heads, n, width), or without batch, or in layout blhd, turned by a rotary embedding into memory of their own; without one, the
-/// rows themselves. Token i of sequence b stands at `firsts[b] + i`, or at 0 where that is negative. `threads`: at most so many; 0: the default.
+/// rows themselves. `threads`: at most so many; 0: the default.
 class turned_rows {
  public:
-  turned_rows(const array_view& x, const std::optional<rotary>& how, std::span<const std::int64_t> firsts, layout order,
-              int threads = 0);
+  /// Token i of sequence b stands at firsts[b] + i. Those before position 0, and those from counts[b] on where there are counts, do not matter.
+  struct places {
+    std::span<const std::int64_t> firsts, counts;
+  };
+  turned_rows(const array_view& x, const std::optional<rotary>& how, const places& at, layout order, int threads = 0);
   const array_view& view() const noexcept { return view_; }
 
  private:

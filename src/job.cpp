@@ -15,7 +15,8 @@ key_run strided_run(const key_source& source, std::int64_t key) {
 }
 
 key_run paged_run(const key_source& source, std::int64_t key) {
-  const std::int64_t page = source.pages ? source.pages[key / source.page_keys] : 0, row = key % source.page_keys;
+  const std::int64_t page = source.pages ? source.pages[key / source.page_keys] : 0,
+                     row = (key + source.shift) % source.page_keys;
   const auto at = [&](const void* base, std::int64_t page_step, std::int64_t step) {
     return static_cast<const char*>(base) + (page * page_step + row * step) * source.element_bytes;
   };
@@ -37,6 +38,7 @@ key_source keys_of_job(const problem& p, std::int64_t b, std::int64_t head) noex
   keys.count = key_length(p, b);
   keys.element_bytes = size_of(p.type);
   keys.page_keys = p.page_keys;
+  keys.shift = p.ring_shifts ? p.ring_shifts[b] : 0;
   keys.pages = p.page_tables ? p.page_tables[b] : nullptr;
   keys.k_page = p.k.page;
   keys.v_page = p.v.page;

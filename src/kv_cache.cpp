@@ -7,12 +7,14 @@
 
 #include "cache_rows.hpp"
 #include "checks.hpp"
+#include "kernels/kernel_table.hpp"
 #include "route.hpp"
 #include "run.hpp"
 
 namespace attend {
 
 using std::to_string;
+constexpr std::int64_t most_sequences = std::int64_t{1} << 40;
 
 namespace detail {
 
@@ -61,6 +63,7 @@ kv_cache::kv_cache(const kv_cache_sizes& sizes) : state_(std::make_unique<detail
     if (value < least) detail::refuse(name, "a number of at least " + to_string(least), to_string(value));
   };
   at_least("batch", 0, sizes.batch);
+  if (sizes.batch > most_sequences) detail::refuse("batch", "a number of at most 2^40", to_string(sizes.batch));
   at_least("capacity", 0, sizes.capacity);
   detail::check_cache_sizes(sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim, sizes.rotary);
   if (sizes.window) {
@@ -95,7 +98,7 @@ void kv_cache::append(const array_view& k, const array_view& v, const batch_inte
                          "they would replace",
                      received + ", decoded up to " + to_string(s.seen[b]));
   }
-  const detail::turned_rows keys(k, sizes.rotary, s.lengths, layout::bhld);
+  const detail::turned_rows keys(k, sizes.rotary, {s.lengths, taken}, layout::bhld);
   for (std::size_t b = 0; b < taken.size(); ++b) {
     const std::int64_t sequence = static_cast<std::int64_t>(b), length = s.lengths[b];
     for (std::int64_t done = 0; done < taken[b];) {
@@ -137,11 +140,11 @@ const kv_cache_sizes& kv_cache::sizes() const noexcept { return state_->sizes; }
 namespace detail {
 namespace {
 
-/// What a call sees of a cache. Keys of a ring are counted from a multiple of its capacity, so that a call's work does not grow with the tokens
-/// that went through it.
+/// What a call sees of a cache. Keys of a ring are counted from a multiple of what kernels divide them by, so that a call's work does not grow
+/// with the tokens that went through it, and bits are those of all of these tokens in one array.
 struct seen_cache {
   held_keys held;
-  std::vector<std::int64_t> counts;
+  std::vector<std::int64_t> counts, shifts;
 };
 
 void see(const kv_cache_state& s, seen_cache& to) {
@@ -151,7 +154,12 @@ void see(const kv_cache_state& s, seen_cache& to) {
   to.held.window = s.sizes.window;
   if (s.sizes.window) {
     to.held.page_keys = s.sizes.capacity;
-    for (std::size_t b = 0; b < to.counts.size(); ++b) to.counts[b] -= s.oldest[b] / s.sizes.capacity * s.sizes.capacity;
+    for (std::size_t b = 0; b < to.counts.size(); ++b) {
+      const std::int64_t before = s.oldest[b] / common_chunk_keys * common_chunk_keys;
+      to.counts[b] -= before;
+      to.shifts.push_back(before % s.sizes.capacity);
+    }
+    to.held.ring_shifts = to.shifts.data();
   }
   to.held.counts = to.counts.data();
   to.held.sequences = s.sizes.batch;

@@ -13,6 +13,7 @@
 namespace attend {
 
 using std::to_string;
+constexpr std::int64_t most_pages = std::int64_t{1} << 40;
 
 namespace detail {
 
@@ -56,6 +57,7 @@ struct paged_kv_cache_state {
 
 paged_kv_cache::paged_kv_cache(const paged_kv_cache_sizes& sizes) : state_(std::make_unique<detail::paged_kv_cache_state>()) {
   if (sizes.pages < 0) detail::refuse("pages", "a number of at least 0", to_string(sizes.pages));
+  if (sizes.pages > most_pages) detail::refuse("pages", "a number of at most 2^40", to_string(sizes.pages));
   if (sizes.page_size < 1) detail::refuse("page_size", "a number of at least 1", to_string(sizes.page_size));
   detail::check_cache_sizes(sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim, sizes.rotary);
   detail::paged_kv_cache_state& s = *state_;
@@ -103,8 +105,9 @@ void paged_kv_cache::append(sequence_id sequence, const array_view& k, const arr
   if (needed > static_cast<std::int64_t>(s.free.size()))
     detail::refuse("k", "tokens for which " + to_string(s.free.size()) + " free pages suffice",
                    to_string(tokens) + ", which take " + to_string(needed));
-  const detail::turned_rows keys(k, s.sizes.rotary, {&to.length, 1}, layout::bhld);
-  to.pages.reserve(to.pages.size() + static_cast<std::size_t>(needed));  // from here on, nothing fails
+  const detail::turned_rows keys(k, s.sizes.rotary, {{&to.length, 1}, {}}, layout::bhld);
+  const std::size_t pages_then = to.pages.size() + static_cast<std::size_t>(needed);  // from the next line on, nothing fails
+  if (pages_then > to.pages.capacity()) to.pages.reserve(std::max(pages_then, 2 * to.pages.capacity()));
   if (copies) {
     const std::int64_t old = to.pages.back(), own = s.take();
     s.k.copy(own, filled, old);

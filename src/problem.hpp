@@ -59,10 +59,11 @@ struct problem {
   // Packed sequences: b counts them, their rows begin at starts[b] and end at starts[b + 1], and `queries` and `keys` are those of the
   // longest. Null where every batch has rows of its own.
   operand query_starts, key_starts;
-  // Keys in pages: key j of sequence b lies in row j % page_keys of page page_tables[b][j / page_keys], or of page 0 where there are no
-  // tables: a ring. 0 where they lie one behind the other.
+  // Keys in pages: key j of sequence b lies in row j % page_keys of page page_tables[b][j / page_keys], or, where there are no tables, in row
+  // (j + ring_shifts[b]) % page_keys of a ring. 0 where they lie one behind the other.
   std::int64_t page_keys = 0;
   const std::int64_t* const* page_tables = nullptr;
+  const std::int64_t* ring_shifts = nullptr;
   operand query_segments, key_segments;  // read (batch..., row)
   score_function score[max_score_functions];
   int score_count = 0;
@@ -160,7 +161,8 @@ inline void* query_row(const problem& p, const operand& x, std::int64_t b, std::
 inline void* key_row(const problem& p, const operand& x, std::int64_t b, std::int64_t head, std::int64_t key) noexcept {
   if (p.page_keys == 0) return row_pointer(p.batch, x, b, head, first_row(p.key_starts, b) + key);
   const std::int64_t page = p.page_tables ? p.page_tables[b][key / p.page_keys] : 0;
-  char* const row = static_cast<char*>(row_pointer(p.batch, x, b, head, key % p.page_keys));
+  const std::int64_t shifted = p.page_tables ? key : key + p.ring_shifts[b];
+  char* const row = static_cast<char*>(row_pointer(p.batch, x, b, head, shifted % p.page_keys));
   return row + page * x.page * size_of(x.type);
 }
 

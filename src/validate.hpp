@@ -36,6 +36,7 @@ struct held_keys {
   std::int64_t sequences;
   std::int64_t page_keys = 0;                        // problem::page_keys
   const std::int64_t* const* page_tables = nullptr;  // problem::page_tables
+  const std::int64_t* ring_shifts = nullptr;         // problem::ring_shifts
   std::optional<std::int64_t> window = {};           // of a ring
 };
 

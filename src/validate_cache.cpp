@@ -76,6 +76,7 @@ problem validate_decode(const array_view& q, const held_keys& held, const output
   p.v = place(held.v, va, p.batch);
   p.page_keys = held.page_keys;
   p.page_tables = held.page_tables;
+  p.ring_shifts = held.ring_shifts;
   if (p.page_tables) {
     p.k.page = ka.strides[0];
     p.v.page = va.strides[0];

@@ -67,6 +67,8 @@ TEST(cache_errors, sizes_are_checked) {
   EXPECT_THROW(kv_cache({.capacity = 4, .window = 0}), argument_error);
   EXPECT_THROW(kv_cache({.capacity = 4, .window = 5}), argument_error);
   EXPECT_THROW(kv_cache({.batch = 1 << 20, .kv_heads = 1 << 20, .capacity = 1 << 20, .dim = 1 << 20}), argument_error);
+  EXPECT_THROW(kv_cache({.batch = std::int64_t{1} << 60, .kv_heads = 0}), argument_error);
+  EXPECT_THROW(paged_kv_cache({.pages = std::int64_t{1} << 60, .kv_heads = 0}), argument_error);
   EXPECT_THROW(paged_kv_cache({.pages = -1}), argument_error);
   EXPECT_THROW(paged_kv_cache({.page_size = 0}), argument_error);
   EXPECT_NO_THROW(kv_cache({.batch = 0}));

@@ -158,6 +158,24 @@ TYPED_TEST(caches, keep_a_window_in_a_ring) {
   }
 }
 
+TYPED_TEST(caches, in_a_ring_give_the_bits_of_all_tokens_in_one_array) {
+  constexpr std::int64_t W = 100, capacity = 190, T = 13'000;  // beyond what kernels divide keys by
+  const auto x = make_inputs<TypeParam>({.B = 1, .H = 2, .Hk = 1, .L = T, .S = T, .E = 4, .Ev = 3});
+  kv_cache cache({.capacity = capacity, .dim = 4, .value_dim = 3, .type = dtype_of<TypeParam>, .window = W});
+  const options dense{.causal = true, .window = {W - 1, {}}, .query_offset = lower_right, .reproducible = true};
+  std::int64_t at = 0;
+  for (std::int64_t n = 1; at < T; n = n * 7 % 91) {
+    const std::int64_t end = std::min(at + n, T);
+    cache.append(tokens(x.k, at, end), tokens(x.v, at, end));
+    const auto q = tokens(x.q, at, end);
+    const auto got = decoded(q, cache, {.reproducible = true});
+    at = end;
+    if (at % 5 > 1 && at < T - 300) continue;
+    const auto k = tokens(x.k, 0, at), v = tokens(x.v, 0, at);
+    ASSERT_TRUE(same_bits(got, compute<TypeParam>(q, k, v, dense))) << at;
+  }
+}
+
 TYPED_TEST(caches, see_the_newest_keys_as_a_tree_does) {
   for (const std::int64_t L : {4, 20}) {
     const auto x = make_inputs<TypeParam>({.B = 2, .H = 4, .Hk = 2, .L = L, .S = 210, .E = 16, .Ev = 8});
@@ -289,6 +307,20 @@ TYPED_TEST(caches, turn_keys_and_queries_by_their_positions) {
     for (std::int64_t i = 0; i < 3; ++i) positions(0, i) = std::max<std::int64_t>(0, i - 1), positions(1, i) = 27 + i;
     EXPECT_TRUE(same_bits(decoded(x.q, turned), decoded(rotary_embedding(x.q, positions, how), plain)));
   }
+  // Tables by position: rows that a sequence does not take have none.
+  const tensor<float> cos({4, 6}, 0.6f), sin({4, 6}, 0.8f);
+  kv_cache tables({.batch = 2,
+                   .kv_heads = 2,
+                   .capacity = 4,
+                   .dim = 12,
+                   .type = dtype_of<TypeParam>,
+                   .rotary = rotary{.cos = cos, .sin = sin}});
+  tensor<std::int64_t> first({2}), second({2});
+  first(0) = second(1) = 3, first(1) = second(0) = 1;
+  const auto three = tokens(x.k, 0, 3);
+  tables.append(three, three, first);
+  tables.append(three, three, second);
+  EXPECT_TRUE(tables.lengths()[0] == 4 && tables.lengths()[1] == 4);
   EXPECT_THROW(kv_cache({.dim = 5, .rotary = rotary{}}), argument_error);
   EXPECT_THROW(paged_kv_cache({.dim = 4, .rotary = rotary{.dimensions = 6}}), argument_error);
 }

@@ -135,7 +135,7 @@ class paged_kv_cache {
 /// biases and weights. Options mean what they mean for `attention`, but for those that a cache decides: causal may be left, window (of a ring,
 /// not beyond its own) narrows further, and query_offset, key_lengths, segments, grids and dropout are refused. A ring has no S, and
 /// refuses prefixes, masks, biases, weights and scores. A mask over the L newest keys alone, (..., L, L) where S > L, says which of them
-/// each query sees: the tree of speculative decoding. Throws `argument_error`, `interrupted`, `std::bad_alloc`.
+/// each query sees: the tree of speculative decoding, whose siblings still have positions one behind the other. Throws `argument_error`, `interrupted`, `std::bad_alloc`.
 void decode(const array_view& q, kv_cache& cache, const outputs& results, const options& how = {});
 
 /// The same for sequences of a paged cache: q (n, H, L, E) for n sequences, one may come several times.

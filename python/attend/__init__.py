@@ -175,7 +175,8 @@ def decode(q, cache, *, sequences=None, mask=None, bias=None, window=None, prefi
     cache: a `KVCache`, or a `PagedKVCache` with sequences.
     sequences: numbers of sequences of a PagedKVCache, one for each of q's first axis; one may come several times.
     mask: booleans as in `attention`, where S is the length of the longest sequence; or (..., L, L) where S > L, over the L newest keys alone:
-        which of them each query sees, as in the tree of speculative decoding.
+        which of them each query sees, as in the tree of speculative decoding. Positions stay those of slots: rotary embeddings, ALiBi and
+        relative tables count siblings of a tree one behind the other.
     window: narrows what a query sees further; of a ring not beyond its own, which is the default.
 
     All other options mean for each sequence what they mean for `attention`. A ring has no S, and refuses prefix, mask, bias, weights

@@ -12,5 +12,5 @@ def dtype_name(dtype: Any) -> str:
         return text[len("torch."):]
     try:
         return text if dtype is None else numpy.dtype(dtype).name  # NumPy takes None for float64
-    except TypeError:
-        return text  # refused by its name
+    except (TypeError, ValueError, SyntaxError):
+        return text.encode("ascii", "backslashreplace").decode()  # refused by its name

@@ -1,5 +1,7 @@
 // Caches and decoding: the classes below attend.KVCache and attend.PagedKVCache.
+#include <cmath>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "arguments.hpp"
@@ -28,6 +30,8 @@ class token_counts {
       return;
     }
     const bool list = PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
+    if (!list && !borrowed_array::is_array(value))
+      refuse_type(name, "an integer, or one per sequence in a list or an array", value);
     held_ = list ? as_integer_array(value, name) : nb::borrow(value);
     const array_view view = array_.emplace(held_, name).view();
     counts_ = tensor_view<const std::int64_t>(static_cast<const std::int64_t*>(view.data), view.shape, view.strides);
@@ -45,7 +49,7 @@ void require_no_quantization(nb::handle quantized) {
 }
 
 /// None, or the base of a rotary embedding, whether its pairs are interleaved, and None or its dimensions.
-std::optional<rotary> read_rotary(nb::handle base, nb::handle interleaved, nb::handle dimensions) {
+std::optional<rotary> read_rotary(nb::handle base, nb::handle interleaved, nb::handle dimensions, std::int64_t width) {
   rotary how{.interleaved = read_flag(interleaved, "rotary_interleaved"),
              .dimensions = optional_integer(dimensions, "rotary_dim").value_or(0)};
   if (base.is_none()) {
@@ -54,6 +58,10 @@ std::optional<rotary> read_rotary(nb::handle base, nb::handle interleaved, nb::h
     return std::nullopt;
   }
   how.base = *read_number(base, "rotary_base");
+  if (!(how.base >= 1) || !std::isfinite(how.base)) refuse_value("rotary_base", "a finite number of at least 1", base);
+  if (how.dimensions < 0 || how.dimensions > width || how.dimensions % 2 != 0)
+    refuse_value("rotary_dim", "an even number from 2 to dim, " + std::to_string(width), dimensions);
+  if (how.dimensions == 0 && width % 2 != 0) refuse_value("rotary_dim", "an even number, because dim is odd", dimensions);
   return how;
 }
 
@@ -68,20 +76,21 @@ void make_cache(kv_cache* self, nb::handle batch, nb::handle kv_heads, nb::handl
                        .value_dim = optional_integer(value_dim, "value_dim"),
                        .type = dtype_named(dtype),
                        .window = optional_integer(window, "window"),
-                       .rotary = read_rotary(rotary_base, rotary_interleaved, rotary_dim)});
+                       .rotary = read_rotary(rotary_base, rotary_interleaved, rotary_dim, read_integer(dim, "dim"))});
 }
 
 void make_pages(paged_kv_cache* self, nb::handle pages, nb::handle page_size, nb::handle kv_heads, nb::handle dim,
                 nb::handle value_dim, const char* dtype, nb::handle rotary_base, nb::handle rotary_interleaved,
                 nb::handle rotary_dim, nb::handle quantized) {
   require_no_quantization(quantized);
+  if (read_integer(pages, "num_pages") < 0) refuse_value("num_pages", "a number of at least 0", pages);
   new (self) paged_kv_cache({.pages = read_integer(pages, "num_pages"),
                              .page_size = read_integer(page_size, "page_size"),
                              .kv_heads = read_integer(kv_heads, "kv_heads"),
                              .dim = read_integer(dim, "dim"),
                              .value_dim = optional_integer(value_dim, "value_dim"),
                              .type = dtype_named(dtype),
-                             .rotary = read_rotary(rotary_base, rotary_interleaved, rotary_dim)});
+                             .rotary = read_rotary(rotary_base, rotary_interleaved, rotary_dim, read_integer(dim, "dim"))});
 }
 
 /// New tokens.
@@ -101,7 +110,7 @@ std::vector<sequence_id> read_sequences(nb::handle list) {
     refuse_type("sequences", "a list of sequences", list);
   }
   std::vector<sequence_id> sequences;
-  for (const nb::handle item : items) sequences.push_back(read_sequence(item));
+  for (const nb::handle item : items) sequences.push_back(sequence_id{read_integer(item, "sequences")});
   return sequences;
 }
 
@@ -119,13 +128,14 @@ nb::object over_cache(nb::handle cache, nb::handle sequences, const array_view& 
     for (const std::int64_t length : lengths) most = std::max(most, length);
     return most;
   };
-  if (nb::isinstance<kv_cache>(cache)) {
+  const bool made = (nb::isinstance<kv_cache>(cache) || nb::isinstance<paged_kv_cache>(cache)) && nb::inst_ready(cache);
+  if (nb::isinstance<kv_cache>(cache) && made) {
     if (!sequences.is_none()) refuse_value("sequences", "None for a KVCache, whose sequences are its batch", sequences);
     kv_cache& held = *nb::inst_ptr<kv_cache>(cache);
     return run(decoded_shape(q, held, how), longest(held.lengths()),
                [&](const outputs& to, const options& with) { decode(q, held, to, with); });
   }
-  if (!nb::isinstance<paged_kv_cache>(cache)) refuse_type("cache", "a KVCache or a PagedKVCache", cache);
+  if (!made) refuse_type("cache", "a KVCache or a PagedKVCache whose __init__ was called", cache);
   if (sequences.is_none()) refuse_value("sequences", "a list of sequences of the PagedKVCache", sequences);
   const paged_kv_cache& held = *nb::inst_ptr<paged_kv_cache>(cache);
   const std::vector<sequence_id> ids = read_sequences(sequences);

@@ -12,6 +12,7 @@ struct few_rows {
   static constexpr int rows = few_queries_rows;
   static constexpr int tile_keys = 256;
   static constexpr std::int64_t chunk_keys = 4 * tile_keys;
+  static_assert(common_chunk_keys % chunk_keys == 0);
   static constexpr int prefetch_keys = 16;
   static constexpr int value_keys = 16;  // keys whose values stay in L1 while every row meets them, and are added up one by one
   static constexpr int share_vectors =

@@ -24,6 +24,7 @@ struct forward_pairs : forward<S> {
   static constexpr int vectors = Products::vectors;
   // Long, because a partial result costs more beside faster products. It is held against the precision of bfloat16.
   static constexpr std::int64_t chunk_keys = 32 * tile_keys;
+  static_assert(common_chunk_keys % chunk_keys == 0);
   using block = stripe<S, vectors>;  // one stripe has all lanes of a block
   static_assert(vectors * width == lanes);
   static_assert(tile_keys % group_keys == 0 && group_keys == keys_per_word && chunk_keys % tile_keys == 0);

@@ -41,8 +41,9 @@ struct key_source {
   std::int64_t k_column, v_column;  // from column to column
   std::int64_t count;
   std::int64_t element_bytes;
-  // Of keys in pages: key j lies in row j % page_keys of page pages[j / page_keys], or of page 0 where there is no list: a ring.
-  std::int64_t page_keys = 0;
+  // Of keys in pages: key j lies in row j % page_keys of page pages[j / page_keys], or, where there is no list, in row (j + shift) % page_keys of a
+  // ring.
+  std::int64_t page_keys = 0, shift = 0;
   const std::int64_t* pages = nullptr;
   std::int64_t k_page = 0, v_page = 0;  // from page to page
 };
@@ -206,6 +207,9 @@ struct kernel {
   std::int64_t (*packed_bytes)(const scratch_shape& shape) = nullptr;
   void (*pack)(const block_job& job, std::int64_t begin, std::int64_t end, void* packed) = nullptr;
 };
+
+/// A multiple of every kernel's chunk_keys. Keys may be counted from a multiple of it: tiles, chunks and bits stay what they were.
+inline constexpr std::int64_t common_chunk_keys = 12288;
 
 /// Number of lines of kernels.def.
 inline constexpr int kernel_lines = 0

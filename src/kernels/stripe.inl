@@ -12,6 +12,7 @@ struct forward_block {
   static constexpr int lanes = S::width * S::block_vectors;
   static constexpr int tile_keys = 96;
   static constexpr std::int64_t chunk_keys = 16 * tile_keys;
+  static_assert(common_chunk_keys % chunk_keys == 0);
   static_assert(lanes <= max_lanes && S::block_vectors % S::micro_vectors == 0 && tile_keys % S::micro_rows == 0);
   static_assert(S::micro_vectors > 1, "a stripe of one vector is a sparse one");
 

@@ -106,6 +106,10 @@ def test_arguments_are_checked():
         (lambda: attend.decode(q, cache, causal=True), TypeError, "causal"),
         (lambda: attend.decode(rows(2, 1, 1, 2), cache), ValueError, "q: expected shape"),
         (lambda: attend.KVCache(1, 1, 4, 2, quantized="int8"), ValueError, "quantized"),
+        (lambda: attend.PagedKVCache(-1, 4, 1, 2), ValueError, "num_pages"),
+        (lambda: attend.KVCache(2**60, 0, 4, 2), ValueError, "batch"),
+        (lambda: attend.KVCache(1, 1, 4, 2, dtype="f4,,"), TypeError, "dtype"),
+        (lambda: cache.append(q, q, lengths=True), TypeError, "lengths: expected an integer, or one per sequence"),
         (lambda: attend.KVCache(1, 1, 4, 2, dtype="int8"), TypeError, "dtype"),
         (lambda: attend.KVCache(1, 1, 4.5, 2), TypeError, "capacity"),
         (lambda: attend.KVCache(1, 1, 4, 2, window=0), ValueError, "window"),
@@ -117,6 +121,19 @@ def test_arguments_are_checked():
         with pytest.raises(error, match=words):
             call()
     assert cache.lengths.tolist() == [0]
+
+
+def test_a_cache_that_was_not_made_is_refused():
+    class forgetful(attend.KVCache):
+        def __init__(self):
+            pass
+
+    q = rows(1, 1, 1, 2)
+    for cache in (attend.KVCache.__new__(attend.KVCache), attend.PagedKVCache.__new__(attend.PagedKVCache), forgetful()):
+        with pytest.raises(TypeError, match="cache: expected"):
+            attend.decode(q, cache)
+        with pytest.raises(TypeError, match="cache: expected"):
+            attend.decode(q, cache, sequences=[0])
 
 
 def test_a_cache_outlives_what_was_appended_and_is_freed_with_its_last_reference():
@@ -180,7 +197,7 @@ def test_keys_and_queries_are_turned_by_their_positions(interleaved):
     want = attend.attention(turned(q, 7), turned(k, 0), v.astype(np.float64), causal=True, query_offset="lower_right")
     assert np.allclose(attend.decode(q, cache), want, atol=2e-6)
     assert np.array_equal(attend.decode(q, pages, sequences=[s]), attend.decode(q, cache))
-    for wrong, words in (({"rotary_base": 10, "rotary_dim": 3}, "dimensions"), ({"rotary_interleaved": True}, "rotary_base"),
-                         ({"rotary_base": 0.5}, "base")):
+    for wrong, words in (({"rotary_base": 10, "rotary_dim": 3}, "rotary_dim: "), ({"rotary_interleaved": True}, "rotary_base: "),
+                         ({"rotary_base": 0.5}, "rotary_base: "), ({"rotary_base": 10, "rotary_dim": 10}, "rotary_dim: ")):
         with pytest.raises(ValueError, match=words):
             attend.KVCache(1, 2, 9, 8, **wrong)

@@ -14,7 +14,7 @@ checked before any work: ValueError for values and shapes, TypeError for types, 
 from attend import _core
 from attend._cache import KVCache, PagedKVCache
 from attend._compatibility import additive, gaussian
-from attend._names import dtype_name
+from attend._names import dtype_name as _dtype_name
 from attend._results import (OutLse, OutLseScores, OutLseWeights, OutLseWeightsScores, OutScores, OutWeights,
                              OutWeightsScores)
 from attend._score import alibi, bias, soft_cap
@@ -235,7 +235,7 @@ def plan(q_shape, k_shape, v_shape, dtype, *, mask=None, bias=None, causal=False
     over the tiles that are not skipped; bytes are those of q, k, v read once and out written once; text is all of it as text.
     """
     return _core.plan(
-        q_shape, k_shape, v_shape, dtype_name(dtype),
+        q_shape, k_shape, v_shape, _dtype_name(dtype),
         (mask, bias, causal, window, query_offset, prefix, query_segments, key_segments, key_lengths, grid, neighborhood,
          dilation, border, relative, scale, softcap, alibi, sinks, score, compatibility, normalizer, dropout_p, seed, layout,
          reproducible, None))

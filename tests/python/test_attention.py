@@ -260,13 +260,13 @@ PARAMETERS = ("(q, k, v, *, mask=None, bias=None, causal=False, window=None, que
 
 
 def test_functions_that_run_in_core_look_like_functions_of_python():
-    for function in (attend.attention, attend.attention_varlen):
-        assert function.__module__ == "attend" and function.__doc__.startswith(("Exact attention", "Attention over packed"))
+    for function in (attend.attention, attend.attention_varlen, attend.decode):
+        assert function.__module__ == "attend" and function.__doc__.startswith(("Exact attention", "Attention over packed", "New queries"))
         assert inspect.isroutine(function) and repr(function) == f"<function attend.{function.__name__}>"
         assert pickle.loads(pickle.dumps(function)) is copy.deepcopy(function) is function
     assert str(inspect.signature(attend.attention)) == PARAMETERS
     options = {name for name in inspect.signature(attend.attention).parameters} - {"mask", "bias", "layout", "return_weights", "return_scores"}
-    assert set(inspect.signature(attend.attention_varlen).parameters) == options | {"cu_seqlens_q", "cu_seqlens_k"}
+    assert set(inspect.signature(attend.attention_varlen).parameters) == options | {"cu_seqlens_q", "cu_seqlens_k", "block_table"}
 
 
 def test_arguments_may_come_by_place_or_by_name_in_any_order():

@@ -138,8 +138,8 @@ memory_ahead beginning_of(const problem& p, const block_place& at, const block_p
   if (p.group == 1) {
     add(p.q, query_row(p, p.q, next.sequence, next.kv_head, next.first_row), next.rows, p.width);
   }
-  const std::int64_t length = key_length(p, next.sequence);
-  if (other_head && length > 0) {
+  const std::int64_t length = other_head ? key_length(p, next.sequence) : 0;
+  if (length > 0) {
     const std::int64_t keys = p.page_keys > 0 ? std::min(length, p.page_keys) : length;  // of the first page
     const void* const first = key_row(p, p.k, next.sequence, next.kv_head, 0);
     ahead.keys = static_cast<const char*>(first);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "support/cache.hpp"
+#include "support/refusal.hpp"
 
 namespace attend::test {
 namespace {
@@ -39,23 +40,13 @@ void expect_refused(const std::string& argument, const std::vector<std::string>&
   some_caches c;
   const auto before = c.state();
   const std::int64_t free = c.pages.free_pages();
-  try {
-    call(c);
-    ADD_FAILURE() << argument << ": expected argument_error, got a result";
-  } catch (const argument_error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(error.argument(), argument) << text;
-    EXPECT_EQ(error.fault(), fault) << text;
-    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "\"" << word << "\" in: " << text;
-  }
+  expect_argument_error(argument, words, fault, [&] { call(c); });
   const auto after = c.state();
   for (std::size_t n = 0; n < before.size(); ++n) EXPECT_TRUE(same_bits(after[n], before[n])) << argument << ", cache " << n;
   EXPECT_EQ(c.pages.free_pages(), free);
   EXPECT_EQ(c.cache.lengths()[0], 5);
   EXPECT_EQ(c.ring.lengths()[1], 5);
 }
-
-constexpr auto type_fault = argument_error::kind::type;
 
 TEST(cache_errors, sizes_are_checked) {
   EXPECT_THROW(kv_cache({.batch = -1}), argument_error);

@@ -306,15 +306,7 @@ void expect_merge_refusal(const std::string& argument, const std::vector<std::st
                           argument_error::kind fault = argument_error::kind::value) {
   merge_call c;
   spoil(c);
-  try {
-    merge(c.outs, c.lses, c.results);
-    ADD_FAILURE() << argument << ": expected argument_error, got a result";
-  } catch (const argument_error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(error.argument(), argument) << text;
-    EXPECT_EQ(error.fault(), fault) << text;
-    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "\"" << word << "\" in: " << text;
-  }
+  expect_argument_error(argument, words, fault, [&] { merge(c.outs, c.lses, c.results); });
   EXPECT_TRUE(untouched(c.out) && untouched(c.lse)) << argument << ": something was written";
 }
 

@@ -317,15 +317,7 @@ void expect_rotary_refusal(const std::string& argument, const std::vector<std::s
                            argument_error::kind fault = argument_error::kind::value) {
   rotary_call c;
   spoil(c);
-  try {
-    rotary_embedding(c.from, c.to, c.positions, c.how);
-    ADD_FAILURE() << argument << ": expected argument_error, got a result";
-  } catch (const argument_error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(error.argument(), argument) << text;
-    EXPECT_EQ(error.fault(), fault) << text;
-    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "\"" << word << "\" in: " << text;
-  }
+  expect_argument_error(argument, words, fault, [&] { rotary_embedding(c.from, c.to, c.positions, c.how); });
   EXPECT_TRUE(untouched(c.out)) << argument << ": something was written";
 }
 

@@ -105,15 +105,8 @@ void expect_paged_refusal(const std::string& argument, const std::vector<std::st
                           argument_error::kind fault = argument_error::kind::value) {
   paged_call c;
   spoil(c);
-  try {
-    attention_varlen(c.x.q, c.k, c.v, c.x.at_q, block_table{c.table}, c.results, c.how);
-    ADD_FAILURE() << argument << ": expected argument_error, got a result";
-  } catch (const argument_error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(error.argument(), argument) << text;
-    EXPECT_EQ(error.fault(), fault) << text;
-    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "\"" << word << "\" in: " << text;
-  }
+  expect_argument_error(argument, words, fault,
+                        [&] { attention_varlen(c.x.q, c.k, c.v, c.x.at_q, block_table{c.table}, c.results, c.how); });
   EXPECT_TRUE(untouched(c.out) && untouched(c.lse)) << argument << ": something was written";
 }
 

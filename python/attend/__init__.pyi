@@ -28,20 +28,11 @@ _Pair = tuple[SupportsIndex, SupportsIndex] | list[SupportsIndex]
 _Step = soft_cap | alibi | bias
 _Stage = Literal["scaled", "capped", "biased"]
 
-class _Common(TypedDict, total=False):
-    """What a call of any kind takes."""
+class _Everywhere(TypedDict, total=False):
+    """What every call takes, one over a cache among them."""
 
-    causal: bool
     window: tuple[_Side, _Side] | list[_Side] | None
-    query_offset: _Integers | Literal["upper_left", "lower_right"] | None
     prefix: _Integers | None
-    query_segments: _Array | None
-    key_segments: _Array | None
-    key_lengths: _Integers | None
-    grid: _Pair | None
-    neighborhood: SupportsIndex | _Pair | None
-    dilation: SupportsIndex | _Pair
-    border: Literal["clip", "shift"]
     relative: _Array | None
     scale: SupportsFloat | SupportsIndex | None
     softcap: SupportsFloat | SupportsIndex | None
@@ -50,9 +41,22 @@ class _Common(TypedDict, total=False):
     score: _Step | Sequence[_Step] | None
     compatibility: Literal["dot", "cosine", "l1", "none"] | gaussian | additive
     normalizer: Literal["softmax", "mean", "sum", "sigmoid", "relu2", "abs"]
+    reproducible: bool
+
+class _Common(_Everywhere, total=False):
+    """What a call takes that is given its keys."""
+
+    causal: bool
+    query_offset: _Integers | Literal["upper_left", "lower_right"] | None
+    query_segments: _Array | None
+    key_segments: _Array | None
+    key_lengths: _Integers | None
+    grid: _Pair | None
+    neighborhood: SupportsIndex | _Pair | None
+    dilation: SupportsIndex | _Pair
+    border: Literal["clip", "shift"]
     dropout_p: SupportsFloat | SupportsIndex
     seed: SupportsIndex | None
-    reproducible: bool
 
 class _Planned(_Common, total=False):
     mask: _Array | None
@@ -66,21 +70,10 @@ class _PackedOptions(_Common, total=False):
     block_table: _Array | None
     threads: SupportsIndex | None
 
-class _DecodeOptions(TypedDict, total=False):
+class _DecodeOptions(_Everywhere, total=False):
     sequences: Sequence[int] | None
     mask: _Array | None
     bias: _Array | None
-    window: tuple[_Side, _Side] | list[_Side] | None
-    prefix: _Integers | None
-    relative: _Array | None
-    scale: SupportsFloat | SupportsIndex | None
-    softcap: SupportsFloat | SupportsIndex | None
-    alibi: bool | _Array | None
-    sinks: _Array | None
-    score: _Step | Sequence[_Step] | None
-    compatibility: Literal["dot", "cosine", "l1", "none"] | gaussian | additive
-    normalizer: Literal["softmax", "mean", "sum", "sigmoid", "relu2", "abs"]
-    reproducible: bool
     threads: SupportsIndex | None
 
 class _InstructionSets(TypedDict):

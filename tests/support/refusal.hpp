@@ -26,6 +26,25 @@ inline bool untouched(const tensor<float>& x) {
   return std::all_of(x.begin(), x.end(), [](float value) { return value == 7.0f; });
 }
 
+/// `call` throws argument_error on account of `argument`, with these words in the message, which is returned.
+template <class Call>
+std::string expect_argument_error(const std::string& argument, const std::vector<std::string>& words,
+                                  argument_error::kind fault, const Call& call) {
+  try {
+    call();
+    ADD_FAILURE() << argument << ": expected argument_error, got a result";
+    return {};
+  } catch (const argument_error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(error.argument(), argument) << text;
+    EXPECT_EQ(error.fault(), fault) << text;
+    EXPECT_EQ(text.rfind(argument + ": expected ", 0), 0u) << text;
+    EXPECT_NE(text.find(", got "), std::string::npos) << text;
+    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "\"" << word << "\" in: " << text;
+    return text;
+  }
+}
+
 /// The call is refused on account of `argument`, with these words in the message.
 inline void expect_refusal(const std::string& argument, const std::vector<std::string>& words,
                            const std::function<void(call&)>& spoil, argument_error::kind fault = argument_error::kind::value) {
@@ -33,18 +52,9 @@ inline void expect_refusal(const std::string& argument, const std::vector<std::s
   spoil(c);
   const std::optional<std::string> problem = check(c.q_view, c.k_view, c.v_view, c.results, c.how);
   ASSERT_TRUE(problem) << argument << ": check finds nothing";
-  try {
-    attention(c.q_view, c.k_view, c.v_view, c.results, c.how);
-    ADD_FAILURE() << argument << ": expected argument_error, got a result";
-  } catch (const argument_error& error) {
-    const std::string text = error.what();
-    EXPECT_EQ(error.argument(), argument) << text;
-    EXPECT_EQ(error.fault(), fault) << text;
-    EXPECT_EQ(text, *problem) << "check says what attention throws";
-    EXPECT_EQ(text.rfind(argument + ": expected ", 0), 0u) << text;
-    EXPECT_NE(text.find(", got "), std::string::npos) << text;
-    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "\"" << word << "\" in: " << text;
-  }
+  const std::string text =
+      expect_argument_error(argument, words, fault, [&] { attention(c.q_view, c.k_view, c.v_view, c.results, c.how); });
+  EXPECT_EQ(text, *problem) << "check says what attention throws";
   EXPECT_TRUE(untouched(c.out) && untouched(c.lse) && untouched(c.weights)) << argument << ": something was written";
 }
 

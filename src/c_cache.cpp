@@ -25,6 +25,13 @@ std::optional<attend::rotary> optional_rotary(const attend_rotary* given) {
   return given ? std::optional<attend::rotary>(read_rotary(given)) : std::nullopt;
 }
 
+attend::quantization read_quantization(const char* name, std::int32_t value) {
+  constexpr int kinds = 3;
+  static_assert(static_cast<int>(attend::quantization::int8) == ATTEND_INT8 &&
+                static_cast<int>(attend::quantization::int4) == ATTEND_INT4 && ATTEND_INT4 == kinds - 1);
+  return static_cast<attend::quantization>(read_word(name, value, kinds));
+}
+
 attend::batch_integers read_lengths(const attend_integers* lengths) {
   return lengths ? read_integers("lengths", *lengths) : attend::batch_integers();
 }
@@ -35,14 +42,18 @@ attend_status attend_cache_create(const attend_cache_sizes* sizes, attend_cache*
   return status_of([&] {
     attend_cache*& handle = needed("cache", cache);
     const attend_cache_sizes given = read_struct("sizes", &needed("sizes", sizes));
-    handle = new attend_cache{attend::kv_cache({.batch = given.batch,
-                                                .kv_heads = given.kv_heads,
-                                                .capacity = given.capacity,
-                                                .dim = given.dim,
-                                                .value_dim = optional_of(given.value_dim),
-                                                .type = read_dtype("dtype", given.dtype),
-                                                .window = optional_of(given.window),
-                                                .rotary = optional_rotary(given.rotary)})};
+    check_reserved(given.reserved);
+    handle =
+        new attend_cache{attend::kv_cache({.batch = given.batch,
+                                           .kv_heads = given.kv_heads,
+                                           .capacity = given.capacity,
+                                           .dim = given.dim,
+                                           .value_dim = optional_of(given.value_dim),
+                                           .type = read_dtype("dtype", given.dtype),
+                                           .window = optional_of(given.window),
+                                           .quantized_keys = read_quantization("quantized_keys", given.quantized_keys),
+                                           .quantized_values = read_quantization("quantized_values", given.quantized_values),
+                                           .rotary = optional_rotary(given.rotary)})};
   });
 }
 
@@ -77,13 +88,17 @@ attend_status attend_paged_cache_create(const attend_paged_cache_sizes* sizes, a
   return status_of([&] {
     attend_paged_cache*& handle = needed("cache", cache);
     const attend_paged_cache_sizes given = read_struct("sizes", &needed("sizes", sizes));
-    handle = new attend_paged_cache{attend::paged_kv_cache({.pages = given.pages,
-                                                            .page_size = given.page_size,
-                                                            .kv_heads = given.kv_heads,
-                                                            .dim = given.dim,
-                                                            .value_dim = optional_of(given.value_dim),
-                                                            .type = read_dtype("dtype", given.dtype),
-                                                            .rotary = optional_rotary(given.rotary)})};
+    check_reserved(given.reserved);
+    handle = new attend_paged_cache{
+        attend::paged_kv_cache({.pages = given.pages,
+                                .page_size = given.page_size,
+                                .kv_heads = given.kv_heads,
+                                .dim = given.dim,
+                                .value_dim = optional_of(given.value_dim),
+                                .type = read_dtype("dtype", given.dtype),
+                                .quantized_keys = read_quantization("quantized_keys", given.quantized_keys),
+                                .quantized_values = read_quantization("quantized_values", given.quantized_values),
+                                .rotary = optional_rotary(given.rotary)})};
   });
 }
 

@@ -33,10 +33,6 @@ bool ask_interrupt(void* options) {
   return given.interrupt(given.interrupt_context) != 0;
 }
 
-void check_reserved(std::int32_t value) {
-  if (value != 0) refuse("reserved", "0", to_string(value));
-}
-
 grid_size read_grid(const std::int64_t* sizes) { return {sizes[0], sizes[1]}; }
 
 score_step read_step(const attend_score* given) {
@@ -59,6 +55,10 @@ score_step read_step(const attend_score* given) {
 }
 
 }  // namespace
+
+void check_reserved(std::int32_t value) {
+  if (value != 0) refuse("reserved", "0", to_string(value));
+}
 
 std::size_t read_size(const char* name, const void* given) {
   std::size_t size;

@@ -30,6 +30,9 @@ Struct read_struct(const char* name, const Struct* given) {
 int read_word(const char* name, std::int32_t value, int count);
 bool read_truth(const char* name, std::int32_t value);
 
+/// Refuses a member `reserved` that is not 0.
+void check_reserved(std::int32_t value);
+
 /// Not given where the pointer is null.
 mutable_array_view read_array(const char* name, const attend_array* given);
 batch_integers read_integers(const char* name, const attend_integers& given);

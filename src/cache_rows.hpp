@@ -10,6 +10,7 @@
 #include "attend/position.hpp"
 #include "problem.hpp"
 #include "scratch.hpp"
+#include "validate.hpp"
 
 namespace attend::detail {
 
@@ -20,17 +21,17 @@ struct free_cache {
 };
 using cache_memory = std::unique_ptr<char[], free_cache>;
 
-/// Rows of keys or values: (blocks, heads, rows, width), row-major, where a block is a sequence or a page.
+/// Rows of keys or values: (blocks, heads, rows, width), row-major, where a block is a sequence or a page; numbers or codes (quantized_rows.hpp).
 class cache_rows {
  public:
   cache_rows() = default;
   /// Memory that holds anything: a row is read once it was written. Throws `argument_error` where the bytes do not fit 63 bits, `std::bad_alloc`.
-  cache_rows(dtype type, const extents& shape);
+  cache_rows(dtype type, quantization codes, const extents& shape);
 
-  /// Everything, as a view.
-  array_view view() const noexcept;
+  /// Everything, as queries read it.
+  held_rows held() const noexcept;
   char* row(std::int64_t block, std::int64_t head, std::int64_t row) const noexcept;
-  std::int64_t row_bytes() const noexcept { return shape_[3] * size_of(type_); }
+  std::int64_t row_bytes() const noexcept { return row_bytes_; }
 
   /// Rows [first, first + count) of a block become rows [begin, begin + count) of new tokens (..., heads, n, width), whose batch is `batch`.
   void write(std::int64_t block, std::int64_t first, std::int64_t count, const array_view& from, std::int64_t batch,
@@ -39,14 +40,28 @@ class cache_rows {
   void copy(std::int64_t block, std::int64_t count, std::int64_t from) const noexcept;
 
  private:
+  void write_row(const char* from, std::int64_t step, char* to) const noexcept;
+
   dtype type_ = dtype::none;
+  quantization codes_ = quantization::none;
   extents shape_;
+  std::int64_t row_bytes_ = 0;
   cache_memory memory_;
 };
 
-/// Sizes of a cache, and whether its keys can be turned so.
-void check_cache_sizes(dtype type, std::int64_t kv_heads, std::int64_t dim, std::optional<std::int64_t> value_dim,
-                       const std::optional<rotary>& turning);
+/// What both kinds of caches hold of a token, and whether its key can be turned so.
+struct row_sizes {
+  dtype type;
+  std::int64_t kv_heads, dim;
+  std::optional<std::int64_t> value_dim;
+  quantization keys, values;
+};
+void check_rows(const row_sizes& sizes, const std::optional<rotary>& turning);
+template <class Sizes>
+void check_cache_sizes(const Sizes& sizes) {
+  check_rows({sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim, sizes.quantized_keys, sizes.quantized_values},
+             sizes.rotary);
+}
 
 /// Rows (batch, heads, n, width), or without batch, or in layout blhd, turned by a rotary embedding into memory of their own; without one, the
 /// rows themselves. `threads`: at most so many; 0: the default.

@@ -12,6 +12,9 @@ namespace attend::detail {
 // Positions stay below farthest_position + 2^59 queries, so that adding or subtracting a side below unbounded_side fits 64 bits.
 inline constexpr std::int64_t farthest_position = std::int64_t{1} << 61, unbounded_side = std::int64_t{1} << 62;
 
+// Columns: tiles of this width can still be counted in bytes.
+inline constexpr std::int64_t widest = std::int64_t{1} << 40;
+
 [[noreturn]] void refuse(const char* argument, const std::string& expected, const std::string& received);
 [[noreturn]] void refuse_type(const char* argument, const std::string& expected, dtype received);
 

@@ -10,17 +10,18 @@ key_run strided_run(const key_source& source, std::int64_t key) {
   const auto at = [key](const void* base, std::int64_t step, std::int64_t bytes) {
     return static_cast<const char*>(base) + key * step * bytes;
   };
-  return {at(source.k, source.k_step, source.element_bytes), at(source.v, source.v_step, source.element_bytes), source.k_step,
+  return {at(source.k, source.k_step, source.k_bytes), at(source.v, source.v_step, source.v_bytes), source.k_step,
           source.v_step, source.count - key};
 }
 
 key_run paged_run(const key_source& source, std::int64_t key) {
   const std::int64_t page = source.pages ? source.pages[key / source.page_keys] : 0,
                      row = (key + source.shift) % source.page_keys;
-  const auto at = [&](const void* base, std::int64_t page_step, std::int64_t step) {
-    return static_cast<const char*>(base) + (page * page_step + row * step) * source.element_bytes;
+  const auto at = [&](const void* base, std::int64_t page_step, std::int64_t step, std::int64_t bytes) {
+    return static_cast<const char*>(base) + (page * page_step + row * step) * bytes;
   };
-  return {at(source.k, source.k_page, source.k_step), at(source.v, source.v_page, source.v_step), source.k_step, source.v_step,
+  return {at(source.k, source.k_page, source.k_step, source.k_bytes),
+          at(source.v, source.v_page, source.v_step, source.v_bytes), source.k_step, source.v_step,
           std::min(source.page_keys - row, source.count - key)};
 }
 
@@ -36,7 +37,8 @@ key_source keys_of_job(const problem& p, std::int64_t b, std::int64_t head) noex
   keys.k_column = p.k.column;
   keys.v_column = p.v.column;
   keys.count = key_length(p, b);
-  keys.element_bytes = size_of(p.type);
+  keys.k_bytes = size_of(p.k.type);
+  keys.v_bytes = size_of(p.v.type);
   keys.page_keys = p.page_keys;
   keys.shift = p.ring_shifts ? p.ring_shifts[b] : 0;
   keys.pages = p.page_tables ? p.page_tables[b] : nullptr;
@@ -51,6 +53,14 @@ element stored_as(dtype type) noexcept {
     case dtype::f16: return element::f16;
     case dtype::bf16: return element::bf16;
     default: return element::f32;
+  }
+}
+
+element stored_rows(const operand& x) noexcept {
+  switch (x.codes) {
+    case quantization::int8: return element::int8;
+    case quantization::int4: return element::int4;
+    default: return stored_as(x.type);
   }
 }
 
@@ -129,7 +139,8 @@ void fill_steps(const problem& p, const block_place& at, int count, block_job& j
 memory_ahead beginning_of(const problem& p, const block_place& at, const block_place& next) noexcept {
   constexpr std::int64_t most_lines = 1024;  // per run: what a second-level cache spares
   memory_ahead ahead;
-  const auto add = [&](const operand& x, const void* first, std::int64_t rows, std::int64_t columns) {
+  const auto add = [&](const operand& x, const void* first, std::int64_t rows, std::int64_t width) {
+    const std::int64_t columns = x.codes == quantization::none ? width : quantized_row_bytes(bits_of(x.codes), width);
     if (!x || x.row != columns || x.column != 1) return;
     const std::int64_t lines = rows * columns * size_of(x.type) / memory_ahead::line;
     if (lines > 0) ahead.runs[ahead.count++] = {static_cast<const char*>(first), std::min(lines, most_lines)};
@@ -151,10 +162,30 @@ memory_ahead beginning_of(const problem& p, const block_place& at, const block_p
   return ahead;
 }
 
+void append_lanes(block_job& to, const block_job& from) noexcept {
+  lane_map& a = to.lanes;
+  const lane_map& b = from.lanes;
+  const auto append = [&](auto& own, const auto& others) { std::copy_n(others, b.count, own + a.count); };
+  append(a.q, b.q);
+  append(a.out, b.out);
+  append(a.begin, b.begin);
+  append(a.end, b.end);
+  append(a.prefix_end, b.prefix_end);
+  for (int n = 0; n < to.bias_count; ++n) append(a.bias[n], b.bias[n]);
+  append(a.relative, b.relative);
+  append(a.position, b.position);
+  append(a.slope, b.slope);
+  append(a.grid.row, b.grid.row);
+  append(a.grid.column, b.grid.column);
+  a.count += b.count;
+}
+
 block_job make_job(const problem& p, const factors& scales, const mask_tables& tables, const block_place& at,
                    const scratch_shape& shape, void* scratch) {
   block_job job;
   job.stored = stored_as(p.type);
+  job.k_stored = stored_rows(p.k);
+  job.v_stored = stored_rows(p.v);
   fill_masks(p, tables, at, job.lanes);
   fill_rows(p, at, job.lanes);
   const std::int64_t b = at.sequence;

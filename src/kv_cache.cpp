@@ -65,15 +65,16 @@ kv_cache::kv_cache(const kv_cache_sizes& sizes) : state_(std::make_unique<detail
   at_least("batch", 0, sizes.batch);
   if (sizes.batch > most_sequences) detail::refuse("batch", "a number of at most 2^40", to_string(sizes.batch));
   at_least("capacity", 0, sizes.capacity);
-  detail::check_cache_sizes(sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim, sizes.rotary);
+  detail::check_cache_sizes(sizes);
   if (sizes.window) {
     at_least("window", 1, *sizes.window);
     if (sizes.capacity < *sizes.window)
       detail::refuse("capacity", "at least the window, " + to_string(*sizes.window), to_string(sizes.capacity));
   }
   state_->sizes = sizes;
-  state_->k = detail::cache_rows(sizes.type, {sizes.batch, sizes.kv_heads, sizes.capacity, sizes.dim});
-  state_->v = detail::cache_rows(sizes.type, {sizes.batch, sizes.kv_heads, sizes.capacity, state_->value_dim()});
+  state_->k = detail::cache_rows(sizes.type, sizes.quantized_keys, {sizes.batch, sizes.kv_heads, sizes.capacity, sizes.dim});
+  state_->v = detail::cache_rows(sizes.type, sizes.quantized_values,
+                                 {sizes.batch, sizes.kv_heads, sizes.capacity, state_->value_dim()});
   for (auto* list : {&state_->lengths, &state_->oldest, &state_->seen}) list->assign(static_cast<std::size_t>(sizes.batch), 0);
 }
 
@@ -149,8 +150,9 @@ struct seen_cache {
 
 void see(const kv_cache_state& s, seen_cache& to) {
   to.counts = s.lengths;
-  to.held.k = s.k.view();
-  to.held.v = s.v.view();
+  to.held.type = s.sizes.type;
+  to.held.k = s.k.held();
+  to.held.v = s.v.held();
   to.held.window = s.sizes.window;
   if (s.sizes.window) {
     to.held.page_keys = s.sizes.capacity;

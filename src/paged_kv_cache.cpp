@@ -59,11 +59,11 @@ paged_kv_cache::paged_kv_cache(const paged_kv_cache_sizes& sizes) : state_(std::
   if (sizes.pages < 0) detail::refuse("pages", "a number of at least 0", to_string(sizes.pages));
   if (sizes.pages > most_pages) detail::refuse("pages", "a number of at most 2^40", to_string(sizes.pages));
   if (sizes.page_size < 1) detail::refuse("page_size", "a number of at least 1", to_string(sizes.page_size));
-  detail::check_cache_sizes(sizes.type, sizes.kv_heads, sizes.dim, sizes.value_dim, sizes.rotary);
+  detail::check_cache_sizes(sizes);
   detail::paged_kv_cache_state& s = *state_;
   s.sizes = sizes;
-  s.k = detail::cache_rows(sizes.type, {sizes.pages, sizes.kv_heads, sizes.page_size, sizes.dim});
-  s.v = detail::cache_rows(sizes.type, {sizes.pages, sizes.kv_heads, sizes.page_size, s.value_dim()});
+  s.k = detail::cache_rows(sizes.type, sizes.quantized_keys, {sizes.pages, sizes.kv_heads, sizes.page_size, sizes.dim});
+  s.v = detail::cache_rows(sizes.type, sizes.quantized_values, {sizes.pages, sizes.kv_heads, sizes.page_size, s.value_dim()});
   s.holders.assign(static_cast<std::size_t>(sizes.pages), 0);
   s.free.reserve(static_cast<std::size_t>(sizes.pages));
   for (std::int64_t page = sizes.pages; page-- > 0;) s.free.push_back(page);  // the first page is taken first
@@ -157,9 +157,12 @@ void see(paged_kv_cache_state& s, std::span<const sequence_id> sequences, seen_p
     const paged_sequence& one = s.at(id);
     to.counts.push_back(one.length);
     to.tables.push_back(one.pages.data());
+    // Who shares a page shares those before it.
+    to.held.pages_shared = to.held.pages_shared || (!one.pages.empty() && s.holders_of(one.pages.front()) > 1);
   }
-  to.held.k = s.k.view();
-  to.held.v = s.v.view();
+  to.held.type = s.sizes.type;
+  to.held.k = s.k.held();
+  to.held.v = s.v.held();
   to.held.counts = to.counts.data();
   to.held.sequences = static_cast<std::int64_t>(sequences.size());
   to.held.page_keys = s.sizes.page_size;

@@ -26,7 +26,8 @@ struct operand {
   dtype type = dtype::none;
   std::int64_t batch[max_batch_axes] = {};
   std::int64_t head = 0, row = 0, column = 0;
-  std::int64_t page = 0;  // of keys and values in pages
+  std::int64_t page = 0;                    // of keys and values in pages
+  quantization codes = quantization::none;  // of keys and values; rows of codes are bytes
 
   explicit operator bool() const noexcept { return type != dtype::none; }
 };
@@ -64,6 +65,7 @@ struct problem {
   std::int64_t page_keys = 0;
   const std::int64_t* const* page_tables = nullptr;
   const std::int64_t* ring_shifts = nullptr;
+  bool pages_shared = false;             // whether sequences may have pages in common
   operand query_segments, key_segments;  // read (batch..., row)
   score_function score[max_score_functions];
   int score_count = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "shared_keys.hpp"
+
 namespace attend::detail {
 namespace {
 
@@ -26,7 +28,8 @@ kernel_choice choose(const problem& p, operation op) { return choose_kernel({op,
 
 /// The kernel of many rows. Products of pairs serve dot products of some columns whose scale leaves nothing over for the scores.
 operation many_rows_operation(const problem& p, const factors& scales) {
-  const bool fits = p.compatibility == compatibility_kind::dot && p.width > 0 && scales.score == 1;
+  const bool plain = p.k.codes == quantization::none && p.v.codes == quantization::none;
+  const bool fits = plain && p.compatibility == compatibility_kind::dot && p.width > 0 && scales.score == 1;
   return fits && choose(p, operation::forward_pairs).entry ? operation::forward_pairs : operation::forward;
 }
 
@@ -35,19 +38,19 @@ operation operation_for(const problem& p, std::int64_t queries, operation many_r
   return queries * p.group <= few_queries_rows && !p.reproducible ? operation::few_queries : many_rows;
 }
 
-/// What a kernel's scratch has to hold. Rows of halves become numbers of the accumulator tile by tile, but where few_queries reads them
-/// once: values, and the keys of dot products.
+/// What a kernel's scratch has to hold. Rows of halves and of codes become numbers of the accumulator tile by tile, but where few_queries reads
+/// them once: values, and the keys of dot products.
 scratch_shape shape_for(const problem& p, operation op, const factors& scales) noexcept {
-  const bool converts = p.type != accumulator_of(p.type), forward = op == operation::forward,
-             pairs = op == operation::forward_pairs;
+  const bool forward = op == operation::forward, pairs = op == operation::forward_pairs;
+  const auto converts = [&p](const operand& x) { return x.type != accumulator_of(p.type); };
   const bool dot = p.compatibility == compatibility_kind::dot, reads_keys = p.compatibility != compatibility_kind::none;
   scratch_shape shape{};
   shape.width = p.width;
   shape.value_width = p.value_width;
   shape.pack_k = p.compatibility == compatibility_kind::cosine || scales.key != 1 ||
-                 (reads_keys && (!readable_in_place(p.k, p.width) || (converts && (forward || !dot)))) ||
+                 (reads_keys && (!readable_in_place(p.k, p.width) || (converts(p.k) && (forward || !dot)))) ||
                  (pairs && p.width % pair_row_columns != 0);
-  shape.pack_v = !pairs && (!readable_in_place(p.v, p.value_width) || (converts && forward));
+  shape.pack_v = !pairs && (!readable_in_place(p.v, p.value_width) || (converts(p.v) && forward));
   shape.has_relative = static_cast<bool>(p.relative);
   shape.additive = p.compatibility == compatibility_kind::additive;
   shape.dropout = p.dropout_p > 0;
@@ -94,7 +97,9 @@ route::route(const problem& p)
   all.lane_blocks = lane_blocks_of(p, k, p.queries);
   all.blocks = p.heads == 0 ? 0 : p.batch.count * p.kv_heads * all.lane_blocks;
   all.chunks = ceil_divide(p.longest, k.chunk_keys);
-  add(p, all.op, all.blocks > 0 && all.blocks < enough_items && all.chunks > 1, all);
+  if (all.op == operation::few_queries && all.chunks > 1 && can_share_keys(p) && p.queries > 0)
+    all.sharers = std::max<std::int64_t>(1, k.lanes / (p.queries * p.group));
+  add(p, all.op, all.blocks > 0 && (all.blocks < enough_items || all.sharers > 1) && all.chunks > 1, all);
 }
 
 /// Memory of a part whose blocks and chunks are counted.

@@ -22,6 +22,8 @@ struct part {
   std::int64_t chunks = 0;       // of the longest sequence
   std::int64_t wave = 0;         // chunks in flight per block where keys are split; 0 where a block folds its own chunks
   std::int64_t lane_blocks = 0;  // per sequence and key/value head, where all sequences are alike
+  std::int64_t sharers =
+      1;  // most sequences that read keys together, where these are split and sequences may have pages in common
   // Packed: sequences[n] has the blocks [starts[n], starts[n + 1]); most work first, so that none is left for the end.
   std::int64_t count = 0;
   const std::int64_t* sequences = nullptr;

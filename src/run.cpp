@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "job.hpp"
 #include "kernels/mask_intervals.hpp"
 #include "scratch.hpp"
+#include "shared_keys.hpp"
 #include "tables.hpp"
 
 namespace attend::detail {
@@ -222,6 +224,41 @@ class runner {
     }
   }
 
+  /// The partial results of one chunk for the blocks of one head of sequences that share its keys.
+  template <class Slot, class Filled>
+  void shared_chunk(const part& work, const key_sharers& who, std::int64_t kv_head, const Slot& slot, const Filled& filled) {
+    const kernel& k = *work.choice.entry;
+    const std::int64_t begin = who.chunk * k.chunk_keys, end = begin + k.chunk_keys;
+    char* const memory = thread_scratch(work.scratch_bytes + work.partial_bytes);
+    char* const all = memory + work.scratch_bytes;
+    std::optional<block_job> together;
+    std::int64_t blocks[max_lanes], alone[max_lanes];  // that see every key of the chunk, and others
+    int several = 0, others = 0;
+    for (std::int64_t n = 0; n < who.count; ++n) {
+      const std::int64_t block = who.sequences[n] * p_.kv_heads + kv_head;
+      const block_job job = job_of(place_of(p_, work, block), work.shape, memory);
+      if (who.count == 1 || classify(bounds_of(job.lanes), begin, end) != tile_class::full) {
+        alone[others++] = block;
+        continue;
+      }
+      if (together)
+        append_lanes(*together, job);
+      else
+        together = job;
+      blocks[several++] = block;
+    }
+    if (together) {
+      k.load(*together);
+      k.chunk(*together, begin, end, all);
+      const int rows = together->lanes.count / several;
+      for (int n = 0; n < several; ++n) {
+        filled(blocks[n]) = 1;
+        k.take_rows(*together, all, n * rows, rows, slot(blocks[n]));
+      }
+    }
+    for (int n = 0; n < others; ++n) one_chunk(work, alone[n], 1, who.chunk, slot, filled);
+  }
+
   void split_keys(const part& work) {
     const kernel& k = *work.choice.entry;
     const std::int64_t slots = work.wave + 1;  // a block's partials of one wave, and its total
@@ -234,17 +271,29 @@ class runner {
       return partials + block * block_bytes + n * work.partial_bytes;
     };
 
+    std::optional<shared_keys> sharers;
+    if (work.sharers > 1) sharers.emplace(p_, k.chunk_keys, work.wave, work.sharers);
     for (std::int64_t first = 0; first < work.chunks; first += work.wave) {
       const std::int64_t count = std::min(work.wave, work.chunks - first);
-      const std::int64_t each = blocks_each(work, work.blocks * count);
-      for_each((work.blocks + each - 1) / each * count, [&](std::int64_t item) {
-        const std::int64_t block = item / count * each, n = item % count;
-        for_each_head(work, block, std::min(block + each, work.blocks), [&](std::int64_t run, std::int64_t length) {
-          one_chunk(
-              work, run, length, first + n, [&](std::int64_t b) { return slot(b, n); },
-              [&](std::int64_t b) -> char& { return filled[b * slots + n]; });
+      const auto slot_of = [&](std::int64_t n) { return [&slot, n](std::int64_t block) { return slot(block, n); }; };
+      const auto filled_of = [&](std::int64_t n) {
+        return [filled, slots, n](std::int64_t block) -> char& { return filled[block * slots + n]; };
+      };
+      if (sharers) {
+        sharers->find(first, count);
+        for_each(sharers->count() * p_.kv_heads, [&](std::int64_t item) {
+          const key_sharers& who = (*sharers)[item / p_.kv_heads];
+          shared_chunk(work, who, item % p_.kv_heads, slot_of(who.chunk - first), filled_of(who.chunk - first));
         });
-      });
+      } else {
+        const std::int64_t each = blocks_each(work, work.blocks * count);
+        for_each((work.blocks + each - 1) / each * count, [&](std::int64_t item) {
+          const std::int64_t block = item / count * each, n = item % count;
+          for_each_head(work, block, std::min(block + each, work.blocks), [&](std::int64_t run, std::int64_t length) {
+            one_chunk(work, run, length, first + n, slot_of(n), filled_of(n));
+          });
+        });
+      }
       const bool last = first + count == work.chunks;
       for_each(work.blocks, [&](std::int64_t block) {
         const block_place at = place_of(p_, work, block);
@@ -252,7 +301,7 @@ class runner {
         char& any = filled[block * slots + work.wave];
         char* const total = slot(block, work.wave);
         for (std::int64_t n = 0; n < count; ++n) {
-          if (!filled[block * slots + n]) continue;
+          if (!std::exchange(filled[block * slots + n], 0)) continue;
           if (any) {
             k.fold(job, total, slot(block, n));
           } else {

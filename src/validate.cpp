@@ -11,7 +11,6 @@ namespace attend::detail {
 namespace {
 
 using std::to_string;
-constexpr std::int64_t widest = std::int64_t{1} << 40;  // columns: tiles of this width can still be counted in bytes
 
 /// Broadcasts the batch axes of x into `batch`, from the right.
 void widen(batch_shape& batch, const axes& x, const char* name) {

@@ -30,13 +30,20 @@ problem validate_varlen(const array_view& q, const array_view& k, const array_vi
                         const block_table& table, const outputs& results, const options& how, page_lists& lists);
 
 /// What a cache holds, as a call reads it.
+struct held_rows {
+  array_view rows;  // everything: (sequences or pages, heads, rows, width), or bytes of codes instead of columns
+  std::int64_t width;
+  quantization codes;
+};
 struct held_keys {
-  array_view k, v;             // everything: (sequences or pages, heads, rows, width)
+  dtype type;
+  held_rows k, v;
   const std::int64_t* counts;  // keys per sequence, as the call counts them
   std::int64_t sequences;
   std::int64_t page_keys = 0;                        // problem::page_keys
   const std::int64_t* const* page_tables = nullptr;  // problem::page_tables
   const std::int64_t* ring_shifts = nullptr;         // problem::ring_shifts
+  bool pages_shared = false;                         // problem::pages_shared
   std::optional<std::int64_t> window = {};           // of a ring
 };
 

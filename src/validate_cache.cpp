@@ -34,6 +34,12 @@ void check_options(const held_keys& held, const outputs& results, const options&
     refuse("window", "a left side below the ring's window, " + to_string(*held.window), to_string(*how.window.left));
 }
 
+axes axes_of(const held_rows& held) {
+  axes a = heads_first(held.rows, layout::bhld);
+  a.shape[3] = held.width;
+  return a;
+}
+
 /// A mask of the newest keys has as many columns as there are queries, and fewer than there are keys.
 void check_cache_mask(problem& p, const options& how) {
   const int rank = how.mask.shape.rank();
@@ -54,13 +60,13 @@ void check_cache_mask(problem& p, const options& how) {
 
 problem validate_decode(const array_view& q, const held_keys& held, const outputs& results, const options& how) {
   check_input("q", q, q.type, inputs::data);
-  if (q.type != held.k.type) refuse_type("q", std::string(name_of(held.k.type)) + ", the dtype of the cache", q.type);
+  if (q.type != held.type) refuse_type("q", std::string(name_of(held.type)) + ", the dtype of the cache", q.type);
   if (q.shape.rank() != 4 || q.shape[0] != held.sequences)
     refuse("q",
            "shape (" + to_string(held.sequences) + ", heads, queries, width) for " + to_string(held.sequences) + " sequences",
            "shape " + q.shape.to_string());
   check_options(held, results, how);
-  const axes qa = heads_first(q, how.layout), ka = heads_first(held.k, layout::bhld), va = heads_first(held.v, layout::bhld);
+  const axes qa = heads_first(q, how.layout), ka = axes_of(held.k), va = axes_of(held.v);
   if (qa.width() != ka.width()) refuse("q", "the width of the cache's keys, " + to_string(ka.width()), to_string(qa.width()));
   if (qa.heads() > 0 && (ka.heads() == 0 || qa.heads() % ka.heads() != 0))
     refuse("q", "a multiple of the cache's " + to_string(ka.heads()) + " heads", to_string(qa.heads()));
@@ -72,11 +78,14 @@ problem validate_decode(const array_view& q, const held_keys& held, const output
   p.batch.axes = 1;
   p.batch.sizes[0] = p.batch.count = held.sequences;
   p.q = place(q, qa, p.batch);
-  p.k = place(held.k, ka, p.batch);
-  p.v = place(held.v, va, p.batch);
+  p.k = place(held.k.rows, ka, p.batch);
+  p.v = place(held.v.rows, va, p.batch);
+  p.k.codes = held.k.codes;
+  p.v.codes = held.v.codes;
   p.page_keys = held.page_keys;
   p.page_tables = held.page_tables;
   p.ring_shifts = held.ring_shifts;
+  p.pages_shared = held.pages_shared;
   if (p.page_tables) {
     p.k.page = ka.strides[0];
     p.v.page = va.strides[0];
@@ -96,7 +105,7 @@ problem validate_decode(const array_view& q, const held_keys& held, const output
   check_scores(p, own);
   p.reproducible = own.reproducible;
   if (own.threads < 0) refuse("threads", "a positive number, or 0 for the default", to_string(own.threads));
-  check_results(p, q, held.k, held.v, results, own, false, nullptr);
+  check_results(p, q, held.k.rows, held.v.rows, results, own, false, nullptr);
   return p;
 }
 

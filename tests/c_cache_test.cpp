@@ -19,6 +19,39 @@ struct c_caches : testing::Test {
   c_caches() { results.out = to.get(); }
 };
 
+TEST_F(c_caches, quantise_each_side_by_its_own_setting) {
+  attend_cache_sizes sizes = ATTEND_INIT(attend_cache_sizes);
+  sizes.batch = 2, sizes.kv_heads = 2, sizes.capacity = 24, sizes.dim = 8, sizes.value_dim = &value_dim,
+  sizes.dtype = ATTEND_FLOAT32, sizes.quantized_keys = ATTEND_INT8, sizes.quantized_values = ATTEND_INT4;
+  attend_cache* cache = nullptr;
+  ASSERT_EQ(attend_cache_create(&sizes, &cache), ATTEND_OK) << attend_last_error();
+  EXPECT_EQ(attend_cache_append(cache, k.get(), v.get(), nullptr), ATTEND_OK) << attend_last_error();
+  EXPECT_EQ(attend_decode(q.get(), cache, &results, nullptr), ATTEND_OK) << attend_last_error();
+  kv_cache same({.batch = 2,
+                 .kv_heads = 2,
+                 .capacity = 24,
+                 .dim = 8,
+                 .value_dim = 6,
+                 .quantized_keys = quantization::int8,
+                 .quantized_values = quantization::int4});
+  same.append(x.k, x.v);
+  EXPECT_TRUE(same_bits(out, decode(x.q, same)));
+  attend_cache_destroy(cache);
+  attend_paged_cache_sizes pages = ATTEND_INIT(attend_paged_cache_sizes);
+  pages.pages = 4, pages.page_size = 2, pages.kv_heads = 2, pages.dim = 8, pages.dtype = ATTEND_FLOAT16;
+  pages.quantized_values = ATTEND_INT8;
+  attend_paged_cache* paged = nullptr;
+  ASSERT_EQ(attend_paged_cache_create(&pages, &paged), ATTEND_OK) << attend_last_error();
+  attend_paged_cache_destroy(paged);
+  for (std::int32_t* member : {&sizes.quantized_keys, &sizes.quantized_values, &sizes.reserved}) {
+    *member = 3;
+    EXPECT_EQ(attend_cache_create(&sizes, &cache), ATTEND_ERROR_ARGUMENT);
+    *member = 0;
+  }
+  pages.reserved = 1;
+  EXPECT_EQ(attend_paged_cache_create(&pages, &paged), ATTEND_ERROR_ARGUMENT);
+}
+
 TEST_F(c_caches, contiguous_ones_give_the_bits_of_cpp) {
   attend_cache_sizes sizes = ATTEND_INIT(attend_cache_sizes);
   sizes.batch = 2, sizes.kv_heads = 2, sizes.capacity = 24, sizes.dim = 8, sizes.value_dim = &value_dim,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/allocations.hpp"
+#include "support/cache.hpp"
 #include "support/varlen.hpp"
 
 namespace attend::test {
@@ -171,6 +172,25 @@ TEST(the_peak_of_memory, holds_no_tensor_of_halves_in_float32) {
 #endif
   expect_no_converted_tensor<float16>();
   expect_no_converted_tensor<bfloat16>();
+}
+
+TEST(the_peak_of_memory, holds_no_cache_of_codes_in_float32) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep shadow memory";
+#endif
+  constexpr std::int64_t S = 100'000, E = 128;
+  for (const quantization codes : {quantization::int8, quantization::int4}) {
+    kv_cache cache({.kv_heads = 1, .capacity = S, .dim = E, .quantized_keys = codes, .quantized_values = codes});
+    const auto rows = normal<float>({1, 1, 1000, E}, 1);
+    for (std::int64_t at = 0; at < S; at += 1000) cache.append(rows, rows);
+    const auto few = normal<float>({1, 1, 1, E}, 2), many = normal<float>({1, 1, 100, E}, 3);
+    tensor<float> few_out(few.shape()), many_out(many.shape());
+    if (!reset_peak()) GTEST_SKIP() << "this kernel does not reset the peak of memory";
+    const std::int64_t before = status_bytes("VmRSS");
+    decode(few, cache, outputs{.out = few_out}, {.threads = 2});
+    decode(many, cache, outputs{.out = many_out}, {.threads = 2});
+    EXPECT_LT(status_bytes("VmHWM") - before, 8 << 20) << "keys in float32 alone would be " << S * E * 4 << " bytes";
+  }
 }
 
 TEST(a_second_equal_call, allocates_nothing_in_halves) {

@@ -252,6 +252,8 @@ ATTEND_API attend_status attend_rotary_embedding(const attend_array* x, const at
 
 /// Caches (attend/kv_cache.hpp). A function that makes one writes its handle, which `destroy` frees; a null handle is nothing to free. Calls that
 /// take a handle that is not `const` need it to themselves.
+typedef enum attend_quantization { ATTEND_NOT_QUANTIZED = 0, ATTEND_INT8 = 1, ATTEND_INT4 = 2 } attend_quantization;
+
 typedef struct attend_cache attend_cache;
 
 typedef struct attend_cache_sizes {
@@ -261,6 +263,8 @@ typedef struct attend_cache_sizes {
   const int64_t* window;        ///< NULL: not a ring
   const attend_rotary* rotary;  ///< NULL: rows stay as they are. Its arrays are kept, its layout and threads not used
   int32_t dtype;                ///< an attend_dtype
+  int32_t quantized_keys;       ///< an attend_quantization
+  int32_t quantized_values;     ///< an attend_quantization
   int32_t reserved;             ///< 0
 } attend_cache_sizes;
 
@@ -284,6 +288,8 @@ typedef struct attend_paged_cache_sizes {
   const int64_t* value_dim;     ///< NULL: dim
   const attend_rotary* rotary;  ///< NULL: rows stay as they are. Its arrays are kept, its layout and threads not used
   int32_t dtype;                ///< an attend_dtype
+  int32_t quantized_keys;       ///< an attend_quantization
+  int32_t quantized_values;     ///< an attend_quantization
   int32_t reserved;             ///< 0
 } attend_paged_cache_sizes;
 

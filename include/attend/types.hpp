@@ -24,6 +24,14 @@ enum class dtype : std::uint8_t { none, boolean, i64, f32, f64, f16, bf16 };
 /// "float32", "float64", "float16", "bfloat16", "bool", "int64"; "none" where there is no array.
 std::string_view name_of(dtype type) noexcept;
 
+/// How a cache stores keys or values: as numbers of its dtype, or as codes of 8 or 4 bits with a scale per row and 32 columns.
+enum class quantization : std::uint8_t { none, int8, int4 };
+
+/// Bits of a code; 0 for `none`.
+constexpr int bits_of(quantization codes) noexcept {
+  return codes == quantization::int8 ? 8 : codes == quantization::int4 ? 4 : 0;
+}
+
 /// Bytes of one element; 0 for `none`.
 constexpr std::int64_t size_of(dtype type) noexcept {
   switch (type) {

@@ -1,11 +1,13 @@
 """Caches of keys and values for decoding."""
 
-from typing import Any, Sequence, SupportsFloat, SupportsIndex
+from typing import Any, Literal, Sequence, SupportsFloat, SupportsIndex
 
 from attend import _core
 from attend._names import dtype_name
 
 _Integers = SupportsIndex | Sequence[int] | Any
+_Codes = Literal["int8", "int4"] | None
+_Quantized = _Codes | tuple[_Codes, _Codes]
 
 
 class KVCache(_core.kv_cache):
@@ -27,7 +29,9 @@ class KVCache(_core.kv_cache):
         ``position / rotary_base**(2 * m / n)``. None: they stay as they are.
     rotary_interleaved: pairs are (0, 1), (2, 3), ...; by default (0, n/2), (1, n/2 + 1), ...
     rotary_dim: n, an even number of the first columns; the default is all.
-    quantized: None; other values are refused.
+    quantized: "int8" or "int4": how keys and values are stored, or a pair of how keys and how values are, of which None keeps the dtype; not beside
+        float64. Of every 32 columns of a row, an int8 is at most 0.4 % of the largest magnitude off, an int4 3.4 % of
+        ``largest - smallest + abs(smallest) / 128``. Where one of them is not finite, or the range of an int4, all become NaN.
 
     A refused call, ValueError or TypeError, leaves a cache as it was. A cache is used by one thread at a time.
     """
@@ -35,7 +39,7 @@ class KVCache(_core.kv_cache):
     def __init__(self, batch: SupportsIndex, kv_heads: SupportsIndex, capacity: SupportsIndex, dim: SupportsIndex, *,
                  value_dim: SupportsIndex | None = None, dtype: Any = "float32", window: SupportsIndex | None = None,
                  rotary_base: SupportsFloat | SupportsIndex | None = None, rotary_interleaved: bool = False,
-                 rotary_dim: SupportsIndex | None = None, quantized: None = None) -> None:
+                 rotary_dim: SupportsIndex | None = None, quantized: _Quantized = None) -> None:
         super().__init__(batch, kv_heads, capacity, dim, value_dim, dtype_name(dtype), window, rotary_base, rotary_interleaved,
                          rotary_dim, quantized)
 
@@ -84,7 +88,7 @@ class PagedKVCache(_core.paged_kv_cache):
     def __init__(self, num_pages: SupportsIndex, page_size: SupportsIndex, kv_heads: SupportsIndex, dim: SupportsIndex, *,
                  value_dim: SupportsIndex | None = None, dtype: Any = "float32",
                  rotary_base: SupportsFloat | SupportsIndex | None = None, rotary_interleaved: bool = False,
-                 rotary_dim: SupportsIndex | None = None, quantized: None = None) -> None:
+                 rotary_dim: SupportsIndex | None = None, quantized: _Quantized = None) -> None:
         super().__init__(num_pages, page_size, kv_heads, dim, value_dim, dtype_name(dtype), rotary_base, rotary_interleaved,
                          rotary_dim, quantized)
 

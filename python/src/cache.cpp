@@ -44,9 +44,30 @@ class token_counts {
   batch_integers counts_;
 };
 
-void require_no_quantization(nb::handle quantized) {
-  if (!quantized.is_none()) refuse_value("quantized", "None: caches keep their dtype", quantized);
-}
+/// None, "int8" or "int4" for keys and values, or a pair of these.
+struct quantized_sides {
+  explicit quantized_sides(nb::handle given) : keys(quantization::none), values(quantization::none) {
+    if (PyTuple_Check(given.ptr()) || PyList_Check(given.ptr())) {
+      const nb::object pair = nb::steal(PySequence_Tuple(given.ptr()));
+      if (nb::len(pair) != 2) refuse_value("quantized", expected, given);
+      keys = one(nb::object(pair[0]));
+      values = one(nb::object(pair[1]));
+    } else {
+      keys = values = one(given);
+    }
+  }
+  quantization keys, values;
+
+ private:
+  static constexpr const char* expected = "None, 'int8', 'int4', or a pair of these for keys and values";
+  static quantization one(nb::handle given) {
+    if (given.is_none()) return quantization::none;
+    if (!PyUnicode_Check(given.ptr())) refuse_type("quantized", expected, given);
+    if (PyUnicode_CompareWithASCIIString(given.ptr(), "int8") == 0) return quantization::int8;
+    if (PyUnicode_CompareWithASCIIString(given.ptr(), "int4") == 0) return quantization::int4;
+    refuse_value("quantized", expected, given);
+  }
+};
 
 /// None, or the base of a rotary embedding, whether its pairs are interleaved, and None or its dimensions.
 std::optional<rotary> read_rotary(nb::handle base, nb::handle interleaved, nb::handle dimensions, std::int64_t width) {
@@ -68,7 +89,7 @@ std::optional<rotary> read_rotary(nb::handle base, nb::handle interleaved, nb::h
 void make_cache(kv_cache* self, nb::handle batch, nb::handle kv_heads, nb::handle capacity, nb::handle dim,
                 nb::handle value_dim, const char* dtype, nb::handle window, nb::handle rotary_base,
                 nb::handle rotary_interleaved, nb::handle rotary_dim, nb::handle quantized) {
-  require_no_quantization(quantized);
+  const quantized_sides sides(quantized);
   new (self) kv_cache({.batch = read_integer(batch, "batch"),
                        .kv_heads = read_integer(kv_heads, "kv_heads"),
                        .capacity = read_integer(capacity, "capacity"),
@@ -76,13 +97,15 @@ void make_cache(kv_cache* self, nb::handle batch, nb::handle kv_heads, nb::handl
                        .value_dim = optional_integer(value_dim, "value_dim"),
                        .type = dtype_named(dtype),
                        .window = optional_integer(window, "window"),
+                       .quantized_keys = sides.keys,
+                       .quantized_values = sides.values,
                        .rotary = read_rotary(rotary_base, rotary_interleaved, rotary_dim, read_integer(dim, "dim"))});
 }
 
 void make_pages(paged_kv_cache* self, nb::handle pages, nb::handle page_size, nb::handle kv_heads, nb::handle dim,
                 nb::handle value_dim, const char* dtype, nb::handle rotary_base, nb::handle rotary_interleaved,
                 nb::handle rotary_dim, nb::handle quantized) {
-  require_no_quantization(quantized);
+  const quantized_sides sides(quantized);
   if (read_integer(pages, "num_pages") < 0) refuse_value("num_pages", "a number of at least 0", pages);
   new (self) paged_kv_cache({.pages = read_integer(pages, "num_pages"),
                              .page_size = read_integer(page_size, "page_size"),
@@ -90,6 +113,8 @@ void make_pages(paged_kv_cache* self, nb::handle pages, nb::handle page_size, nb
                              .dim = read_integer(dim, "dim"),
                              .value_dim = optional_integer(value_dim, "value_dim"),
                              .type = dtype_named(dtype),
+                             .quantized_keys = sides.keys,
+                             .quantized_values = sides.values,
                              .rotary = read_rotary(rotary_base, rotary_interleaved, rotary_dim, read_integer(dim, "dim"))});
 }
 

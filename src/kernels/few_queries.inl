@@ -16,36 +16,58 @@ struct few_queries : few_rows<S> {
   using base::chunk_keys, base::prefetch_keys, base::rows, base::tile_keys, base::value_keys, base::width;
   using typename base::scratch, typename base::sums, typename base::T, typename base::V;
 
-  /// What one of `passes` passes over some keys asks for of as many rows to come: its share of them, one part of a row per key.
+  /// What a pass over some keys asks for of as many rows to come: beside key j of [begin, end), lines of row[j].
   struct pass_ahead {
     const void* const* row;
-    int part, passes;
-    std::int64_t columns;  // of a part
-    std::int64_t first;    // column
+    std::int64_t offset;  // bytes
+    int lines, begin, end;
   };
+
+  /// The share of pass `p` of `passes` in `lines` lines from `offset` on of `count` rows: a part of every row, or all of one part of some.
+  static pass_ahead share_of_pass(const void* const* row, std::int64_t offset, int lines, int count, int p, int passes) {
+    if (passes <= lines) {
+      const int first = lines * p / passes, end = lines * (p + 1) / passes;
+      return {row, offset + first * 64, end - first, 0, count};
+    }
+    const int parts = passes / lines, part = p / lines;  // of rows
+    if (part >= parts) return {row, 0, 0, 0, 0};
+    return {row, offset + p % lines * 64, 1, count * part / parts, count * (part + 1) / parts};
+  }
+
+  /// Vectors of codes from a column on that is a multiple of theirs, or of a group.
+  template <class Row, int Vectors>
+  [[gnu::always_inline]] static inline void load_codes(const row_reader<S, Row>& row, std::int64_t column,
+                                                       V (&value)[Vectors]) {
+    auto group = row.group(column);
+    for (int c = 0; c < Vectors; ++c) {
+      if (c > 0 && c * width % group_columns == 0) group = row.group(column + c * width);
+      value[c] = group.load(column + c * width);
+    }
+  }
 
   /// sums[r][0..Vectors x width) += the sum of weights[r][key] * v_rows[key] over `count` keys, or becomes it where they are a tile's first.
   /// The last vector has `rest` columns, which V must not be read past.
   template <class Row, int Rows, int Vectors, bool marked, bool whole, bool asks>
-  static void value_columns(const void* const* v_rows, const T* weights, int count, std::int64_t column, int rest, bool first,
-                            T* sums_, std::int64_t step, pass_ahead ahead) {
+  static void value_columns(const void* const* v_rows, std::int64_t columns, const T* weights, int count, std::int64_t column,
+                            int rest, bool first, T* sums_, std::int64_t step, const pass_ahead& ahead) {
     V sum[Rows][Vectors];
     for (int r = 0; r < Rows; ++r) {
       for (int c = 0; c < Vectors; ++c) sum[r][c] = S::set(0);
     }
     for (int j = 0; j < count; ++j) {
-      if (asks) {
-        const Row* const part = static_cast<const Row*>(*ahead.row) + ahead.first + ahead.part * ahead.columns;
-        for (std::int64_t d = 0; d < ahead.columns; d += line<Row>) __builtin_prefetch(part + d);
-        if (++ahead.part == ahead.passes) {
-          ahead.part = 0;
-          ++ahead.row;
-        }
+      if (asks && j >= ahead.begin && j < ahead.end) {
+        const char* const at = static_cast<const char*>(ahead.row[j]) + ahead.offset;
+        for (int n = 0; n < ahead.lines; ++n) __builtin_prefetch(at + n * 64);
       }
-      const Row* const v = static_cast<const Row*>(v_rows[j]) + column;
+      const row_reader<S, Row> v(v_rows[j], columns);
       V value[Vectors];
-      for (int c = 0; c < Vectors - 1; ++c) value[c] = S::load(v + c * width);
-      value[Vectors - 1] = whole ? S::load(v + (Vectors - 1) * width) : S::load_first(v + (Vectors - 1) * width, rest);
+      if constexpr (is_codes<Row>) {
+        load_codes<Row, Vectors>(v, column, value);
+      } else {
+        for (int c = 0; c < Vectors - 1; ++c) value[c] = v.load(column + c * width);
+        const std::int64_t last = column + (Vectors - 1) * width;
+        value[Vectors - 1] = whole ? v.load(last) : v.load_first(last, rest);
+      }
       for (int r = 0; r < Rows; ++r) {
         const T weight = weights[r * tile_keys + j];
         if (marked && weight == -infinity<T>) continue;
@@ -61,18 +83,54 @@ struct few_queries : few_rows<S> {
     }
   }
 
+  /// Columns [column, column + Vectors x width) of some rows as numbers in `s.few_v`, to which `numbers` points; asks for as many rows to come.
+  template <class Row, int Vectors>
+  static void convert_values(const block_job& job, const scratch& s, const void* const* v_rows, int count, std::int64_t column,
+                             int rest, const void** numbers) {
+    T* to = s.few_v;
+    for (int j = 0; j < count; ++j, to += Vectors * width) {
+      const char* const ahead = static_cast<const char*>(v_rows[prefetch_keys + j]) + bytes_before<Row>(column);
+      for (std::int64_t d = 0; d < Vectors * width; d += line<Row>) __builtin_prefetch(ahead + bytes_before<Row>(d));
+      const row_reader<S, Row> row(v_rows[j], job.value_width);
+      V value[Vectors];
+      if constexpr (is_codes<Row>) {
+        load_codes<Row, Vectors>(row, column, value);
+      } else {
+        for (int c = 0; c < Vectors - 1; ++c) value[c] = row.load(column + c * width);
+        const std::int64_t last = column + (Vectors - 1) * width;
+        value[Vectors - 1] = rest == width ? row.load(last) : row.load_first(last, rest);
+      }
+      for (int c = 0; c < Vectors; ++c) S::store(to + c * width, value[c]);
+      numbers[j] = to;
+    }
+  }
+
   template <class Row, int Vectors, bool marked>
   static void value_rows(const block_job& job, const scratch& s, int begin, int count, std::int64_t column) {
     const std::int64_t step = padded_columns(job.value_width), left = job.value_width - column - (Vectors - 1) * width;
     const int rest = left < width ? static_cast<int>(left) : width;
     const void* const* const v_rows = s.v_rows + begin;
+    if (base::template converts<Row>(job, S::few_value_rows)) {
+      const void* numbers[value_keys];
+      convert_values<Row, Vectors>(job, s, v_rows, count, column, rest, numbers);
+      const auto some_rows = [&]<int Rows>(int r) {
+        value_columns<T, Rows, Vectors, marked, true, false>(numbers, Vectors * width, s.scores + r * tile_keys + begin, count,
+                                                             0, width, begin == 0, s.tile_out + r * step + column, step, {});
+      };
+      int r = 0;
+      for (; r + S::few_value_rows <= job.lanes.count; r += S::few_value_rows)
+        some_rows.template operator()<S::few_value_rows>(r);
+      for (; r < job.lanes.count; ++r) some_rows.template operator()<1>(r);
+      return;
+    }
     const int passes = (job.lanes.count + S::few_value_rows - 1) / S::few_value_rows;
-    const std::int64_t part = (Vectors * width / passes + line<Row> - 1) / line<Row> * line<Row>;
+    constexpr int lines = (Vectors * width + line<Row> - 1) / line<Row>;
     const auto some_rows = [&]<int Rows, bool whole, bool asks = true>(int r) {
-      const int units = r / S::few_value_rows * count;
-      const pass_ahead next{v_rows + prefetch_keys + units / passes, units % passes, passes, part, column};
-      value_columns<Row, Rows, Vectors, marked, whole, asks>(v_rows, s.scores + r * tile_keys + begin, count, column, rest,
-                                                             begin == 0, s.tile_out + r * step + column, step, next);
+      const pass_ahead next =
+          share_of_pass(v_rows + prefetch_keys, bytes_before<Row>(column), lines, count, r / S::few_value_rows, passes);
+      value_columns<Row, Rows, Vectors, marked, whole, asks>(v_rows, job.value_width, s.scores + r * tile_keys + begin, count,
+                                                             column, rest, begin == 0, s.tile_out + r * step + column, step,
+                                                             next);
     };
     if (job.lanes.count == 1) {
       rest == width ? some_rows.template operator()<1, true, false>(0) : some_rows.template operator()<1, false, false>(0);
@@ -144,8 +202,8 @@ struct few_queries : few_rows<S> {
       if (job.pack_v)
         value_tile<T, marked>(job, s, count, rescale, first_tile, result.out);
       else
-        with_input_type<T>(job.stored,
-                           [&]<class Row>(Row*) { value_tile<Row, marked>(job, s, count, rescale, first_tile, result.out); });
+        with_row_type<T>(job.v_stored,
+                         [&]<class Row>(Row*) { value_tile<Row, marked>(job, s, count, rescale, first_tile, result.out); });
       first_tile = false;
     }
     if (!first_tile) return;
@@ -186,6 +244,16 @@ struct few_queries : few_rows<S> {
   };
   static void fold(const block_job& job, partial_sums* total, const partial_sums* next) {
     folds[static_cast<int>(job.normalizer)](job, total, next);
+  }
+
+  static void take_rows(const block_job& job, const partial_sums* of_all, int first, int count, partial_sums* to) {
+    const sums all = sums_of(const_cast<partial_sums*>(of_all), job.value_width), own = sums_of(to, job.value_width);
+    const std::int64_t columns = padded_columns(job.value_width);
+    __builtin_memcpy(own.out, all.out + first * columns, static_cast<std::size_t>(count * columns) * sizeof(T));
+    for (int r = 0; r < count; ++r) {
+      own.maximum[r] = all.maximum[first + r];
+      own.denominator[r] = all.denominator[first + r];
+    }
   }
 
   static void totals(const block_job& job, const partial_sums* memory, double* maximum, double* denominator) {
@@ -260,6 +328,6 @@ struct few_queries : few_rows<S> {
     return mask_class_of<S>(map, mask_step, first, count);
   }
 
-  static constexpr kernel row{rows,  tile_keys, chunk_keys, scratch_bytes, partial_bytes, total_bytes, load,
-                              chunk, fold,      totals,     finish,        weights,       scores,      mask_class};
+  static constexpr kernel row{rows,   tile_keys, chunk_keys, scratch_bytes, partial_bytes, total_bytes, load, chunk,    fold,
+                              totals, finish,    weights,    scores,        mask_class,    {},          {},   take_rows};
 };

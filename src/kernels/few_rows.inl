@@ -1,8 +1,24 @@
 // What `few_queries` does to the rows of a block before their values: memory, scores, weights. Columns of queries and keys are lanes.
 
-/// Elements of a row in a line of the cache.
+/// Columns of a row in a line of the cache.
 template <class Row>
 inline constexpr int line = 64 / static_cast<int>(sizeof(Row));
+template <>
+inline constexpr int line<int8_codes> = 64;
+template <>
+inline constexpr int line<int4_codes> = 128;
+
+/// Bytes of a row.
+template <class Row>
+static constexpr std::int64_t row_bytes(std::int64_t columns) {
+  return is_codes<Row> ? quantized_row_bytes(512 / line<Row>, columns) : columns * (64 / line<Row>);
+}
+
+/// Bytes before a column that is the first of a line of its row.
+template <class Row>
+static constexpr std::int64_t bytes_before(std::int64_t column) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(column) / line<Row>) * 64;
+}
 
 template <class S>
 struct few_rows {
@@ -22,7 +38,7 @@ struct few_rows {
   static constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + width - 1) / width * width; }
 
   struct scratch {
-    T *queries, *scores, *tile_out, *additive, *bias, *relative, *numbers, *kept, *packed_k, *packed_v;
+    T *queries, *scores, *tile_out, *additive, *bias, *relative, *numbers, *kept, *packed_k, *packed_v, *few_k, *few_v;
     const void **k_rows, **v_rows;
     std::int64_t bytes;
   };
@@ -41,6 +57,8 @@ struct few_rows {
     s.relative = a.take<T>(shape.has_relative ? tile_keys : 0);
     s.packed_k = a.take<T>(shape.pack_k ? tile_keys * shape.width : 0);
     s.packed_v = a.take<T>(shape.pack_v ? tile_keys * shape.value_width : 0);
+    s.few_k = a.take<T>(4 * padded_columns(shape.width));
+    s.few_v = a.take<T>(value_keys * S::few_vectors * width);
     s.bytes = a.used;
     return s;
   }
@@ -94,45 +112,45 @@ struct few_rows {
   // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are
   // asked for: evenly among the products, each pass over the rows asking in its part of the columns. One row alone needs no
   // help.
-  template <class Row>
   struct prefetch {
-    const Row* lines[4];  // at column d, lines[i] + d * step is asked for
+    const char* lines[4];  // at column d, lines[i] is asked for, step times as many bytes further on as lie before d
     std::int64_t step;
     std::int64_t begin, end;  // columns
   };
 
-  /// The columns in which the pass over rows [r, r + some) of `count` asks.
+  /// parts[r]: the column from which the pass over query r asks, if it is the first of a pass; parts[r + 1] at the end of one: to which.
   template <class Row>
-  static void set_part(prefetch<Row>& ahead, std::int64_t columns, int r, int some, int count) {
-    ahead.begin = columns * r / count / line<Row> * line<Row>;
-    ahead.end = r + some >= count ? columns : columns * (r + some) / count / line<Row> * line<Row>;
+  static void divide_columns(std::int64_t columns, int queries, std::int64_t* parts) {
+    for (int r = 0; r < queries; ++r) parts[r] = columns * r / queries / line<Row> * line<Row>;
+    parts[queries] = columns;
   }
 
   /// Four rows of keys to come: in the order of memory where one follows the other, which hardware prefetchers then join.
   template <class Row>
-  static prefetch<Row> four_rows(const void* const* rows, std::int64_t columns) {
-    const auto row = [rows](int i) { return static_cast<const Row*>(rows[i]); };
-    constexpr int next = line<Row>;
-    // In bytes: behind the last keys come values, which may be stored otherwise.
-    const auto apart = static_cast<const char*>(rows[3]) - static_cast<const char*>(rows[0]);
-    if (apart == 3 * columns * static_cast<std::int64_t>(sizeof(Row)))
-      return {{row(0), row(0) + next, row(0) + 2 * next, row(0) + 3 * next}, 4, 0, 0};
+  static prefetch four_rows(const void* const* rows, std::int64_t columns) {
+    const auto row = [rows](int i) { return static_cast<const char*>(rows[i]); };
+    if (row(3) - row(0) == 3 * row_bytes<Row>(columns)) return {{row(0), row(0) + 64, row(0) + 128, row(0) + 192}, 4, 0, 0};
     return {{row(0), row(1), row(2), row(3)}, 1, 0, 0};
   }
 
   /// scores[r][0..4) = F(queries[r], k[0..4)) for `Rows` queries.
   template <class F, class Row, int Rows, bool asks>
   static void score_keys(const void* const* k, const T* queries, const T* additive, std::int64_t columns, T* scores,
-                         const prefetch<Row>& ahead) {
+                         const prefetch& ahead) {
     const std::int64_t query_step = padded_columns(columns), whole = columns / width * width;
     V sum[Rows][4];
     for (int r = 0; r < Rows; ++r) {
       for (int i = 0; i < 4; ++i) sum[r][i] = S::set(0);
     }
-    const auto row = [k](int i) { return static_cast<const Row*>(k[i]); };
-    const Row *const k0 = row(0), *const k1 = row(1), *const k2 = row(2), *const k3 = row(3);
+    const row_reader<S, Row> k0(k[0], columns), k1(k[1], columns), k2(k[2], columns), k3(k[3], columns);
     const auto add = [&](std::int64_t d, V x0, V x1, V x2, V x3) __attribute__((always_inline)) {
       const V weight = F::weighted ? S::load(additive + d) : S::set(0);
+      if (Rows > 1) {  // or else compilers load them again for every row, and loads are the limit
+        S::keep(x0);
+        S::keep(x1);
+        S::keep(x2);
+        S::keep(x3);
+      }
       for (int r = 0; r < Rows; ++r) {
         const V q = S::load(queries + r * query_step + d);
         sum[r][0] = F::add(sum[r][0], q, x0, weight);
@@ -141,18 +159,70 @@ struct few_rows {
         sum[r][3] = F::add(sum[r][3], q, x3, weight);
       }
     };
-    for (std::int64_t d = 0; d < whole; d += width) {
+    constexpr int step = is_codes<Row> ? group_columns : width;  // codes have a scale for several vectors
+    std::int64_t d = 0;
+    for (; d + step <= columns; d += step) {
       if (asks && d >= ahead.begin && d < ahead.end && d % line<Row> == 0) {
-        for (int i = 0; i < 4; ++i) __builtin_prefetch(ahead.lines[i] + d * ahead.step);
+        const std::int64_t further = bytes_before<Row>(d) * ahead.step;
+        for (int i = 0; i < 4; ++i) __builtin_prefetch(ahead.lines[i] + further);
       }
-      add(d, S::load(k0 + d), S::load(k1 + d), S::load(k2 + d), S::load(k3 + d));
+      const auto g0 = k0.group(d), g1 = k1.group(d), g2 = k2.group(d), g3 = k3.group(d);
+      for (std::int64_t c = d; c < d + step; c += width) add(c, g0.load(c), g1.load(c), g2.load(c), g3.load(c));
     }
+    for (; d < whole; d += width) add(d, k0.load(d), k1.load(d), k2.load(d), k3.load(d));
     if (whole < columns) {
       const int rest = static_cast<int>(columns - whole);
-      add(whole, S::load_first(k0 + whole, rest), S::load_first(k1 + whole, rest), S::load_first(k2 + whole, rest),
-          S::load_first(k3 + whole, rest));
+      add(whole, k0.load_first(whole, rest), k1.load_first(whole, rest), k2.load_first(whole, rest),
+          k3.load_first(whole, rest));
     }
     for (int r = 0; r < Rows; ++r) S::store_sums(scores + r * tile_keys, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+  }
+
+  /// Whether rows become numbers once for all queries, as it pays where many meet them.
+  template <class Row>
+  static bool converts(const block_job& job, int rows_at_once) {
+    return !is_same<Row, T> && job.lanes.count > (is_codes<Row> ? 1 : 2) * rows_at_once;
+  }
+
+  /// Four rows of keys as numbers in `s.few_k`, to which `numbers` points; asks for four rows to come.
+  template <class Row>
+  static void convert_keys(const block_job& job, const scratch& s, const void* const* k, const prefetch& ahead,
+                           const void** numbers) {
+    const std::int64_t columns = job.width;
+    T* to = s.few_k;
+    for (int i = 0; i < 4; ++i, to += padded_columns(columns)) {
+      const row_reader<S, Row> row(k[i], columns);
+      for (std::int64_t d = 0; d < columns; d += line<Row>)
+        __builtin_prefetch(ahead.lines[i] + bytes_before<Row>(d) * ahead.step);
+      constexpr int step = is_codes<Row> ? group_columns : width;
+      std::int64_t d = 0;
+      for (; d + step <= columns; d += step) {
+        const auto group = row.group(d);
+        for (std::int64_t c = d; c < d + step; c += width) S::store(to + c, group.load(c));
+      }
+      for (; d + width <= columns; d += width) S::store(to + d, row.load(d));
+      if (d < columns) S::store(to + d, row.load_first(d, static_cast<int>(columns - d)));
+      numbers[i] = to;
+    }
+  }
+
+  /// Scores of four keys, from j on, of all queries.
+  template <class F, class Row, bool asks>
+  [[gnu::always_inline]] static inline void score_rows(const block_job& job, const scratch& s, const void* const* k, int j,
+                                                       prefetch& ahead, const std::int64_t* parts) {
+    const auto some_rows = [&]<int Rows>(int r) __attribute__((always_inline)) {
+      if (asks) {
+        ahead.begin = parts[r];
+        ahead.end = parts[r + Rows];
+      }
+      score_keys<F, Row, Rows, asks>(k, s.queries + r * padded_columns(job.width), s.additive, job.width,
+                                     s.scores + r * tile_keys + j, ahead);
+    };
+    int r = 0;
+    for (; r + S::few_score_rows <= job.lanes.count; r += S::few_score_rows)
+      some_rows.template operator()<S::few_score_rows>(r);
+    for (; r + 2 <= job.lanes.count; r += 2) some_rows.template operator()<2>(r);
+    if (r < job.lanes.count) some_rows.template operator()<1>(r);
   }
 
   template <class F, class Row = T>
@@ -161,20 +231,18 @@ struct few_rows {
       for (int i = 0; i < job.lanes.count * tile_keys; i += width) S::store(s.scores + i, S::set(0));
       return;
     }
-    const std::int64_t query_step = padded_columns(job.width);
     const int whole = count / 4 * 4;
+    std::int64_t parts[rows + 1];
+    divide_columns<Row>(job.width, job.lanes.count, parts);
     const auto some_keys = [&](const void* const* k, int j) __attribute__((always_inline)) {
-      prefetch<Row> ahead = four_rows<Row>(s.k_rows + j + prefetch_keys, job.width);
-      const auto some_rows = [&]<int Rows, bool asks>(int r) __attribute__((always_inline)) {
-        set_part(ahead, job.width, r, Rows, job.lanes.count);
-        score_keys<F, Row, Rows, asks>(k, s.queries + r * query_step, s.additive, job.width, s.scores + r * tile_keys + j,
-                                       ahead);
-      };
-      int r = 0;
-      for (; r + S::few_score_rows <= job.lanes.count; r += S::few_score_rows)
-        some_rows.template operator()<S::few_score_rows, true>(r);
-      for (; r + 2 <= job.lanes.count; r += 2) some_rows.template operator()<2, true>(r);
-      if (r < job.lanes.count) some_rows.template operator()<1, true>(r);
+      prefetch ahead = four_rows<Row>(s.k_rows + j + prefetch_keys, job.width);
+      if (converts<Row>(job, S::few_score_rows)) {
+        const void* numbers[4];
+        convert_keys<Row>(job, s, k, ahead, numbers);
+        score_rows<F, T, false>(job, s, numbers, j, ahead, parts);
+      } else {
+        score_rows<F, Row, true>(job, s, k, j, ahead, parts);
+      }
     };
     if (job.lanes.count == 1) {
       for (int j = 0; j < whole; j += 4)
@@ -195,12 +263,12 @@ struct few_rows {
 #include "kernels/functions.def"
   };
 
-  /// Scores of a tile. Halves lie where they are for dot products alone (route.cpp); other functions have them gathered.
+  /// Scores of a tile. Halves and codes lie where they are for dot products alone (route.cpp); other functions have them gathered.
   static void score(const block_job& job, const scratch& s, int count) {
     if (job.compatibility != compatibility_index::dot || job.pack_k)
       score_tiles[static_cast<int>(job.compatibility)](job, s, count);
     else
-      with_input_type<T>(job.stored, [&]<class Row>(Row*) { score_tile<compatible::dot<S>, Row>(job, s, count); });
+      with_row_type<T>(job.k_stored, [&]<class Row>(Row*) { score_tile<compatible::dot<S>, Row>(job, s, count); });
   }
 
   /// Behind a tile's rows stand those that are read next, to be asked for in time: after the keys the values, after the values
@@ -212,7 +280,7 @@ struct few_rows {
     const int following = left < more ? static_cast<int>(left) : more;
     const void* unused[more];
     key_rows(job.keys, first + count, following, s.v_rows + count, unused);
-    const std::int64_t step = job.keys.k_step * job.keys.element_bytes;
+    const std::int64_t step = job.keys.k_step * job.keys.k_bytes;
     for (int i = following; i < more; ++i)
       s.v_rows[count + i] = job.ahead.keys ? job.ahead.keys + (i - following) * step : s.v_rows[count - 1];
   }

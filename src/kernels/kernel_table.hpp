@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quantized_rows.hpp"
+
 namespace attend::detail {
 
 /// Most rows (query, head) that one block computes together.
@@ -40,7 +42,7 @@ struct key_source {
   std::int64_t k_step, v_step;      // from key to key
   std::int64_t k_column, v_column;  // from column to column
   std::int64_t count;
-  std::int64_t element_bytes;
+  std::int64_t k_bytes, v_bytes;  // of an element
   // Of keys in pages: key j lies in row j % page_keys of page pages[j / page_keys], or, where there is no list, in row (j + shift) % page_keys of a
   // ring.
   std::int64_t page_keys = 0, shift = 0;
@@ -92,8 +94,8 @@ struct lane_map {
   grid_map grid;
 };
 
-/// How numbers are stored; kernels compute in their accumulator.
-enum class element : unsigned char { f32, f64, f16, bf16 };
+/// How numbers are stored; kernels compute in their accumulator. Rows of keys or values may be codes (quantized_rows.hpp), whose strides count bytes.
+enum class element : unsigned char { f32, f64, f16, bf16, int8, int4 };
 constexpr std::int64_t bytes_of(element stored) { return stored == element::f64 ? 8 : stored == element::f32 ? 4 : 2; }
 
 /// What happens to a score, in the order of a job's steps.
@@ -132,7 +134,8 @@ struct memory_ahead {
 
 /// One (sequence, key/value head, block of lanes), for any number of key chunks.
 struct block_job {
-  element stored;  // q, k, v, out and pairs
+  element stored;              // q, out and pairs
+  element k_stored, v_stored;  // the same as q, or codes
   lane_map lanes;
   key_source keys;
   std::int64_t width, value_width;
@@ -206,6 +209,9 @@ struct kernel {
   /// blocks of the same sequence and key/value head. `end` is at least that of every block; packed_bytes() are aligned to 64.
   std::int64_t (*packed_bytes)(const scratch_shape& shape) = nullptr;
   void (*pack)(const block_job& job, std::int64_t begin, std::int64_t end, void* packed) = nullptr;
+  /// Null, or makes the rows [first, first + count) of a partial result the first ones of another: `job` may then hold rows of several sequences
+  /// that read the same keys.
+  void (*take_rows)(const block_job& job, const partial_sums* of_all, int first, int count, partial_sums* to) = nullptr;
 };
 
 /// A multiple of every kernel's chunk_keys. Keys may be counted from a multiple of it: tiles, chunks and bits stay what they were.

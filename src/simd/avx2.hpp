@@ -44,6 +44,8 @@ struct simd<float> : random_words {
   static constexpr int few_value_rows = 2;  // 2 x 4 sums + 4 operands + 2 broadcasts
   static constexpr int few_vectors = 4;
 
+  /// Keeps a vector in a register.
+  ATTEND_INLINE void keep(V& x) { asm("" : "+x"(x)); }
   ATTEND_INLINE V load(const T* p) { return _mm256_loadu_ps(p); }
   ATTEND_INLINE void store(T* p, V x) { _mm256_storeu_ps(p, x); }
   ATTEND_INLINE V load_first(const T* p, int n) {
@@ -89,6 +91,15 @@ struct simd<float> : random_words {
     const V cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
     const V s = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+  }
+
+  ATTEND_INLINE V load_int8(const signed char* codes) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(codes)));
+  }
+  /// Of 16 columns in eight bytes, those from `column` on: 0, where they are the low halves, or 8.
+  ATTEND_INLINE V load_int4(const unsigned char* codes, int column) {
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadu_si64(codes));
+    return _mm256_cvtepi32_ps(column == 0 ? _mm256_and_si256(bytes, _mm256_set1_epi32(15)) : _mm256_srli_epi32(bytes, 4));
   }
 
   ATTEND_INLINE V widened(f16, __m128i x) { return _mm256_cvtph_ps(x); }
@@ -201,6 +212,8 @@ struct simd<double> : random_words {
   static constexpr int few_value_rows = 2;
   static constexpr int few_vectors = 4;
 
+  /// Keeps a vector in a register.
+  ATTEND_INLINE void keep(V& x) { asm("" : "+x"(x)); }
   ATTEND_INLINE V load(const T* p) { return _mm256_loadu_pd(p); }
   ATTEND_INLINE void store(T* p, V x) { _mm256_storeu_pd(p, x); }
   ATTEND_INLINE V load_first(const T* p, int n) {

@@ -43,6 +43,8 @@ struct simd<float> : random_words {
   static constexpr int few_value_rows = 2;  // 2 x 8 sums + 8 operands
   static constexpr int few_vectors = 8;
 
+  /// Keeps a vector in a register.
+  ATTEND_INLINE void keep(V& x) { asm("" : "+v"(x)); }
   ATTEND_INLINE V load(const T* p) { return _mm512_loadu_ps(p); }
   ATTEND_INLINE void store(T* p, V x) { _mm512_storeu_ps(p, x); }
   ATTEND_INLINE V load_first(const T* p, int n) { return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p); }
@@ -87,6 +89,17 @@ struct simd<float> : random_words {
     const V s = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
     const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps(s, 1));
     _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+  }
+
+  ATTEND_INLINE V load_int8(const signed char* codes) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes))));
+  }
+  /// 16 columns in eight bytes: the low halves, then the high ones.
+  ATTEND_INLINE V load_int4(const unsigned char* codes, int) {
+    const __m128i bytes = _mm_loadu_si64(codes);
+    const __m512i twice = _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(bytes, bytes));
+    const __m512i shifts = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(4), 1);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srlv_epi32(twice, shifts), _mm512_set1_epi32(15)));
   }
 
   ATTEND_INLINE V widened(f16, __m256i x) { return _mm512_cvtph_ps(x); }
@@ -192,6 +205,8 @@ struct simd<double> : random_words {
   static constexpr int few_value_rows = 2;
   static constexpr int few_vectors = 8;
 
+  /// Keeps a vector in a register.
+  ATTEND_INLINE void keep(V& x) { asm("" : "+v"(x)); }
   ATTEND_INLINE V load(const T* p) { return _mm512_loadu_pd(p); }
   ATTEND_INLINE void store(T* p, V x) { _mm512_storeu_pd(p, x); }
   ATTEND_INLINE V load_first(const T* p, int n) { return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), p); }

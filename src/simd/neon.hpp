@@ -42,6 +42,7 @@ struct simd<float> : random_words {
   static constexpr int few_value_rows = 2;  // 2 x 8 sums + 8 operands + 2 broadcasts
   static constexpr int few_vectors = 8;
 
+  ATTEND_INLINE void keep(V&) {}  // operands are registers anyway
   ATTEND_INLINE V load(const T* p) { return vld1q_f32(p); }
   ATTEND_INLINE void store(T* p, V x) { vst1q_f32(p, x); }
   /// There are no masked loads: at most two of the parts that n is made of.
@@ -120,6 +121,21 @@ struct simd<float> : random_words {
     transpose(x);
   }
 
+  ATTEND_INLINE V load_int8(const signed char* codes) {
+    std::uint32_t four;
+    __builtin_memcpy(&four, codes, sizeof four);
+    const int16x8_t x = vmovl_s8(vcreate_s8(four));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(x)));
+  }
+  /// Of 16 columns in eight bytes, four from `column` on: the low halves of all bytes come first.
+  ATTEND_INLINE V load_int4(const unsigned char* codes, int column) {
+    std::uint32_t four;
+    __builtin_memcpy(&four, codes + column % 8, sizeof four);
+    four = column < 8 ? four & 0x0f0f0f0f : four >> 4 & 0x0f0f0f0f;
+    const uint16x8_t x = vmovl_u8(vcreate_u8(four));
+    return vcvtq_f32_u32(vmovl_u16(vget_low_u16(x)));
+  }
+
   ATTEND_INLINE V widened(f16, uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
   ATTEND_INLINE V widened(bf16, uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
   ATTEND_INLINE uint16x4_t narrowed(f16, V x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
@@ -172,6 +188,7 @@ struct simd<double> : random_words {
   static constexpr int few_value_rows = 2;
   static constexpr int few_vectors = 8;
 
+  ATTEND_INLINE void keep(V&) {}  // operands are registers anyway
   ATTEND_INLINE V load(const T* p) { return vld1q_f64(p); }
   ATTEND_INLINE void store(T* p, V x) { vst1q_f64(p, x); }
   ATTEND_INLINE V load_first(const T* p, int n) {

@@ -47,6 +47,7 @@ struct simd {
   static constexpr int few_value_rows = 2;
   static constexpr int few_vectors = 4;
 
+  static void keep(V&) {}  // sums and operands do not fit the registers that there may be
   static V load(const T* p) {
     V x;
     std::memcpy(&x, p, sizeof x);
@@ -79,6 +80,17 @@ struct simd {
   template <float_format F>
   static void store(half<F>* p, V x) {
     store_first(p, width, x);
+  }
+  static V load_int8(const signed char* codes) {
+    V x;
+    for (int i = 0; i < width; ++i) x[i] = static_cast<T>(codes[i]);
+    return x;
+  }
+  /// Of 16 columns in eight bytes, those from `column` on: the low halves of all bytes come first.
+  static V load_int4(const unsigned char* codes, int column) {
+    V x;
+    for (int i = 0; i < width; ++i) x[i] = static_cast<T>(codes[column % 8 + i] >> (column < 8 ? 0 : 4) & 15);
+    return x;
   }
   static V set(T x) { return x - V{}; }
   // Two roundings: without the instruction, a fused multiply-add is a function call.

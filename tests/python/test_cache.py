@@ -105,7 +105,11 @@ def test_arguments_are_checked():
         (lambda: attend.decode([1.0], cache), TypeError, "q"),
         (lambda: attend.decode(q, cache, causal=True), TypeError, "causal"),
         (lambda: attend.decode(rows(2, 1, 1, 2), cache), ValueError, "q: expected shape"),
-        (lambda: attend.KVCache(1, 1, 4, 2, quantized="int8"), ValueError, "quantized"),
+        (lambda: attend.KVCache(1, 1, 4, 2, quantized="int2"), ValueError, "quantized"),
+        (lambda: attend.KVCache(1, 1, 4, 2, quantized=8), TypeError, "quantized"),
+        (lambda: attend.KVCache(1, 1, 4, 2, quantized=("int8",)), ValueError, "quantized"),
+        (lambda: attend.PagedKVCache(2, 4, 1, 2, quantized=("int8", 4)), TypeError, "quantized"),
+        (lambda: attend.KVCache(1, 1, 4, 2, dtype="float64", quantized="int8"), ValueError, "quantized_keys"),
         (lambda: attend.PagedKVCache(-1, 4, 1, 2), ValueError, "num_pages"),
         (lambda: attend.KVCache(2**60, 0, 4, 2), ValueError, "batch"),
         (lambda: attend.KVCache(1, 1, 4, 2, dtype="f4,,"), TypeError, "dtype"),
@@ -201,3 +205,41 @@ def test_keys_and_queries_are_turned_by_their_positions(interleaved):
                          ({"rotary_base": 0.5}, "rotary_base: "), ({"rotary_base": 10, "rotary_dim": 10}, "rotary_dim: ")):
         with pytest.raises(ValueError, match=words):
             attend.KVCache(1, 2, 9, 8, **wrong)
+
+
+@pytest.mark.parametrize("quantized, steps", [("int8", (127, 127)), ("int4", (7, 7)), (("int8", None), (127, None)), ((None, "int4"), (None, 7)),
+                                              (["int4", "int8"], (7, 127))])
+def test_quantised_caches_hold_each_side_by_its_own_setting(quantized, steps):
+    k, v = rows(1, 2, 19, 24, seed=1), rows(1, 2, 19, 40, seed=2)
+    cache = attend.KVCache(1, 2, 20, 24, value_dim=40, quantized=quantized)
+    pages = attend.PagedKVCache(5, 4, 2, 24, value_dim=40, quantized=quantized)
+    sequence = pages.new_sequence()
+    cache.append(k, v)
+    pages.append(sequence, k[0], v[0])
+    unit = np.broadcast_to(np.eye(24, dtype=np.float32), (1, 2, 24, 24))
+    held_k = attend.decode(unit, cache, scale=1.0, return_scores="scaled").scores.transpose(0, 1, 3, 2)
+    held_v = attend.decode(np.zeros((1, 2, 19, 24), np.float32), cache, mask=np.eye(19, dtype=bool))
+    for held, given, step in ((held_k, k, steps[0]), (held_v, v, steps[1])):
+        apart = np.abs(held - given).max()
+        if step is None:
+            assert apart == 0
+        else:
+            assert 0 < apart <= 0.6 * np.abs(given).max() / step
+    q = rows(1, 4, 2, 24, seed=3)
+    expected = attend.attention(q, held_k, held_v, causal=True, query_offset="lower_right")
+    assert np.array_equal(attend.decode(q, cache), expected)
+    assert np.array_equal(attend.decode(q, pages, sequences=[sequence]), expected)
+
+
+def test_forks_read_a_long_prefix_together():
+    k, v = rows(2, 2100, 8, seed=1), rows(2, 2100, 8, seed=2)
+    pages = attend.PagedKVCache(400, 16, 2, 8)
+    root = pages.new_sequence()
+    pages.append(root, k, v)
+    forks = [pages.fork(root) for _ in range(5)]
+    for n, fork in enumerate(forks):
+        pages.append(fork, rows(2, n, 8, seed=3), rows(2, n, 8, seed=4))
+    q = rows(5, 4, 1, 8, seed=5)
+    together = attend.decode(q, pages, sequences=forks)
+    alone = [attend.decode(q[n:n + 1], pages, sequences=[fork]) for n, fork in enumerate(forks)]
+    assert np.array_equal(together, np.concatenate(alone))

@@ -47,15 +47,6 @@ key_source keys_of_job(const problem& p, std::int64_t b, std::int64_t head) noex
   return keys;
 }
 
-element stored_as(dtype type) noexcept {
-  switch (type) {
-    case dtype::f64: return element::f64;
-    case dtype::f16: return element::f16;
-    case dtype::bf16: return element::bf16;
-    default: return element::f32;
-  }
-}
-
 element stored_rows(const operand& x) noexcept {
   switch (x.codes) {
     case quantization::int8: return element::int8;
@@ -107,6 +98,15 @@ void fill_rows(const problem& p, const block_place& at, lane_map& lanes) {
 }
 
 }  // namespace
+
+element stored_as(dtype type) noexcept {
+  switch (type) {
+    case dtype::f64: return element::f64;
+    case dtype::f16: return element::f16;
+    case dtype::bf16: return element::bf16;
+    default: return element::f32;
+  }
+}
 
 void fill_steps(const problem& p, const block_place& at, int count, block_job& job) {
   const std::int64_t head = at.kv_head * p.group;

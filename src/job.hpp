@@ -8,6 +8,8 @@
 
 namespace attend::detail {
 
+element stored_as(dtype type) noexcept;
+
 /// Everything of a block but its queries, which `kernel::load` brings into scratch for those who compute scores.
 block_job make_job(const problem& p, const factors& scales, const mask_tables& tables, const block_place& at,
                    const scratch_shape& shape, void* scratch);

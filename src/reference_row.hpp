@@ -116,6 +116,20 @@ class row {
   /// The logit that joins the denominator: -inf, which adds nothing, where there is none.
   double sink() const { return p_.sinks ? number_at(p_.sinks, h_ * p_.sinks.head) : minus_infinity; }
 
+  /// How far key j stands from the query.
+  std::int64_t distance(std::int64_t j) const { return std::abs(position_ - j); }
+
+  /// Where in the table of offsets key j reads: rows and columns from the smallest offsets on.
+  struct table_place {
+    std::int64_t down, along;
+  };
+  table_place relative_place(std::int64_t j) const {
+    const auto step = [](std::int64_t offset, std::int64_t reach) { return std::clamp(offset, -reach, reach) + reach; };
+    const std::int64_t columns = p_.grid.columns;
+    return {p_.grid ? step(j / columns - i_ / columns, p_.relative_rows) : 0,
+            step(p_.grid ? j % columns - i_ % columns : j - position_, p_.relative_columns)};
+  }
+
   /// Calls `visit(c, v_jc)` for every column of a key's value.
   template <class Visit>
   void for_each_value(std::int64_t j, const Visit& visit) const {
@@ -157,15 +171,12 @@ class row {
   }
 
   double distance_bias(const score_function& f, std::int64_t j) const {
-    return -attend::detail::alibi_slope(p_, f, h_) * static_cast<double>(std::abs(position_ - j));
+    return -attend::detail::alibi_slope(p_, f, h_) * static_cast<double>(distance(j));
   }
 
   double relative_bias(std::int64_t j) const {
-    const auto step = [](std::int64_t offset, std::int64_t reach) { return std::clamp(offset, -reach, reach) + reach; };
+    const auto [down, along] = relative_place(j);
     const operand& table = p_.relative;
-    const std::int64_t columns = p_.grid.columns;
-    const std::int64_t down = p_.grid ? step(j / columns - i_ / columns, p_.relative_rows) : 0;
-    const std::int64_t along = step(p_.grid ? j % columns - i_ % columns : j - position_, p_.relative_columns);
     return number_at(table, h_ * table.head + down * table.row + along * table.column);
   }
 

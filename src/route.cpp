@@ -18,12 +18,6 @@ constexpr std::int64_t pair_row_columns = 32;
 // Partial results of one wave: as many chunks as fit, so that a wave rarely ends, and memory stays bounded whatever the keys.
 constexpr std::int64_t wave_bytes = 4 << 20;
 
-/// Whether kernels may read rows where they lie: columns adjacent, elements aligned.
-bool readable_in_place(const operand& x, std::int64_t columns) noexcept {
-  return (x.column == 1 || columns <= 1) &&
-         reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(size_of(x.type)) == 0;
-}
-
 kernel_choice choose(const problem& p, operation op) { return choose_kernel({op, p.type, p.type, accumulator_of(p.type)}); }
 
 /// The kernel of many rows. Products of pairs serve dot products of some columns whose scale leaves nothing over for the scores.
@@ -65,6 +59,11 @@ std::int64_t lane_blocks_of(const problem& p, const kernel& k, std::int64_t quer
 }
 
 }  // namespace
+
+bool readable_in_place(const operand& x, std::int64_t columns) noexcept {
+  return (x.column == 1 || columns <= 1) &&
+         reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(size_of(x.type)) == 0;
+}
 
 double pairs_of(const problem& p) noexcept {
   const double all = static_cast<double>(p.batch.count) * static_cast<double>(p.queries) * static_cast<double>(p.keys);

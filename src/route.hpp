@@ -55,6 +55,9 @@ class route {
   call_scratch lists_;
 };
 
+/// Whether kernels may read rows where they lie: columns adjacent, elements aligned.
+bool readable_in_place(const operand& x, std::int64_t columns) noexcept;
+
 /// Pairs of a query and a key of a call without masks, over all heads.
 double pairs_of(const problem& p) noexcept;
 

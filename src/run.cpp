@@ -4,30 +4,22 @@
 #include "run.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <new>
 #include <optional>
-#include <thread>
 #include <utility>
 
-#include "attend/error.hpp"
-#include "attend/executor.hpp"
-#include "environment.hpp"
 #include "job.hpp"
 #include "kernels/mask_intervals.hpp"
 #include "scratch.hpp"
 #include "shared_keys.hpp"
 #include "tables.hpp"
+#include "work_items.hpp"
 
 namespace attend::detail {
 namespace {
-
-// Below this many multiply-adds a call costs less than waking a thread.
-constexpr double worth_a_thread = 1e6;
 
 /// Whether a normaliser divides a row by its denominator.
 bool divides(normalizer kind) noexcept { return kind != normalizer::sum && kind != normalizer::sigmoid; }
@@ -44,14 +36,12 @@ constexpr std::int64_t state_bytes = (sizeof(block_state) + 63) / 64 * 64;
 
 std::int64_t bytes_of_block(const part& work) noexcept { return state_bytes + work.total_bytes; }
 
-class runner {
+class runner : work_items {
  public:
   runner(const problem& p, const route& r, const options& how)
-      : p_(p),
+      : work_items(how, pairs_of(p) * static_cast<double>(p.width + p.value_width)),
+        p_(p),
         r_(r),
-        how_(how),
-        products_(pairs_of(p) * static_cast<double>(p.width + p.value_width)),
-        caller_(std::this_thread::get_id()),
         tables_(p, r, [this](std::int64_t count, const auto& item) { for_each(count, item); }) {}
 
   void operator()() {
@@ -75,32 +65,6 @@ class runner {
   }
 
  private:
-  template <class Body>
-  void for_each(std::int64_t count, Body body) {
-    const std::function<void(std::int64_t)> item = [this, &body](std::int64_t i) noexcept {
-      if (stopped()) return;
-      // Weights of far keys under ALiBi are mostly below the normal numbers, and on some processors each of them costs a hundred
-      // cycles. The contract allows 0 instead.
-      const default_environment environment(tiny_results::zero);
-      try {
-        body(i);
-      } catch (const std::bad_alloc&) {
-        out_of_memory_.store(true, std::memory_order_relaxed);
-        stop_.store(true, std::memory_order_relaxed);
-      }
-    };
-    const int threads = threads_asked();
-    if (!how_.executor && (threads == 1 || count == 1 || products_ < worth_a_thread)) {
-      for (std::int64_t i = 0; i < count; ++i) item(i);
-    } else {
-      (how_.executor ? *how_.executor : default_executor()).parallel_for(count, threads, item);
-    }
-    if (out_of_memory_.load()) throw std::bad_alloc();
-    if (stop_.load()) throw interrupted();
-  }
-
-  int threads_asked() const { return how_.threads > 0 ? how_.threads : num_threads(); }
-
   /// How many blocks one of `items` work items computes one after another: as many as leave each thread several. Bits do not depend
   /// on it.
   std::int64_t blocks_each(const part& work, std::int64_t items) const {
@@ -121,18 +85,6 @@ class runner {
       visit(first, next - first);
       first = next;
     }
-  }
-
-  /// Whether the call is over early. On the calling thread, asks the caller every few milliseconds.
-  bool stopped() noexcept {
-    if (how_.interrupt.requested && std::this_thread::get_id() == caller_ && !stop_.load(std::memory_order_relaxed)) {
-      const auto now = std::chrono::steady_clock::now();
-      if (now - asked_ >= std::chrono::milliseconds(5)) {
-        asked_ = now;
-        if (how_.interrupt.requested(how_.interrupt.context)) stop_.store(true, std::memory_order_relaxed);
-      }
-    }
-    return stop_.load(std::memory_order_relaxed);
   }
 
   block_job job_of(const block_place& at, const scratch_shape& shape, void* scratch) const {
@@ -403,11 +355,6 @@ class runner {
 
   const problem& p_;
   const route& r_;
-  const options& how_;
-  const double products_;  // multiply-adds without masks: whether a thread is worth waking
-  std::atomic<bool> stop_{false}, out_of_memory_{false};
-  const std::thread::id caller_;
-  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
   mask_tables tables_;
 };
 

@@ -38,10 +38,23 @@ std::int64_t mask_tables::distinct::first_batch(const batch_shape& batch, std::i
   return b;
 }
 
-mask_tables::mask_tables(const problem& p, const route& r, const for_each& run) : p_(p) {
+namespace {
+
+/// No mask beside packed sequences, so there is one part.
+mask_cut cut_of(const part& work) noexcept {
+  const kernel& k = *work.choice.entry;
+  return {k.lanes, k.tile_keys, work.lane_blocks, k.mask_class};
+}
+
+}  // namespace
+
+mask_tables::mask_tables(const problem& p, const route& r, const for_each& run)
+    : mask_tables(p, p.mask ? cut_of(*r.begin()) : mask_cut{}, run) {}
+
+mask_tables::mask_tables(const problem& p, const mask_cut& cut, const for_each& run) : p_(p) {
   if (p.batch.count == 0 || p.heads == 0 || p.queries == 0) return;
   if (p.key_segments) place_segments();
-  if (p.mask) class_tiles(*r.begin(), run);  // no mask beside packed sequences, so there is one part
+  if (p.mask) class_tiles(cut, run);
 }
 
 void mask_tables::place_segments() {
@@ -106,17 +119,16 @@ std::int64_t mask_tables::block_number(const block_place& at) const noexcept {
   return (batch * mask_heads_ + head) * mask_blocks_ + along;
 }
 
-void mask_tables::class_tiles(const part& work, const for_each& run) {
-  const kernel& k = *work.choice.entry;
-  lanes_ = k.lanes;
-  tiles_ = (p_.keys + k.tile_keys - 1) / k.tile_keys;
+void mask_tables::class_tiles(const mask_cut& cut, const for_each& run) {
+  lanes_ = cut.lanes;
+  tiles_ = (p_.keys + cut.tile_keys - 1) / cut.tile_keys;
   operand moves = p_.mask;
   if (p_.mask_of_newest) moves.batch[0] = 1;  // where its columns lie depends on the sequence's length
   of_mask_ = distinct(p_.batch, moves);
   // A mask that is the same for all heads, or for all queries, is looked at once for all of them.
   const bool by_head = p_.mask.head != 0, by_query = p_.mask.row != 0;
   mask_heads_ = by_head ? p_.kv_heads : 1;
-  mask_blocks_ = by_query || (by_head && p_.group > 1) ? work.lane_blocks : 1;
+  mask_blocks_ = by_query || (by_head && p_.group > 1) ? cut.lane_blocks : 1;
   const std::int64_t blocks = of_mask_.count * mask_heads_ * mask_blocks_;
   class_memory_.emplace(blocks * tiles_);
   classes_ = reinterpret_cast<tile_class*>(class_memory_->data());
@@ -129,9 +141,9 @@ void mask_tables::class_tiles(const part& work, const for_each& run) {
     fill_mask_rows(p_, {sequence, head, first_row, rows}, lanes);
     const std::int64_t keys = p_.mask_of_newest ? key_length(p_, sequence) : p_.keys;
     for (std::int64_t tile = 0; tile < tiles_; ++tile) {
-      const std::int64_t first = tile * k.tile_keys, count = std::min<std::int64_t>(k.tile_keys, keys - first);
+      const std::int64_t first = tile * cut.tile_keys, count = std::min<std::int64_t>(cut.tile_keys, keys - first);
       classes_[n * tiles_ + tile] =
-          count > 0 ? k.mask_class(lanes, p_.mask.column, first, static_cast<int>(count)) : tile_class::skip;
+          count > 0 ? cut.mask_class(lanes, p_.mask.column, first, static_cast<int>(count)) : tile_class::skip;
     }
   });
 }

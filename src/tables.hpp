@@ -16,11 +16,19 @@ struct segment_place {
   bool whole;
 };
 
+/// How a kernel cuts a call in blocks and tiles, and how it classes these by a boolean mask.
+struct mask_cut {
+  int lanes, tile_keys;
+  std::int64_t lane_blocks;
+  tile_class (*mask_class)(const lane_map& lanes, std::int64_t mask_step, std::int64_t first, int count);
+};
+
 class mask_tables {
  public:
   /// Calls item(i) for every i below a count, on any thread.
   using for_each = std::function<void(std::int64_t, const std::function<void(std::int64_t)>&)>;
 
+  mask_tables(const problem& p, const mask_cut& cut, const for_each& run);
   mask_tables(const problem& p, const route& r, const for_each& run);
 
   /// The place of a segment among the keys of a sequence; null where it has none.
@@ -40,7 +48,7 @@ class mask_tables {
   };
 
   void place_segments();
-  void class_tiles(const part& work, const for_each& run);
+  void class_tiles(const mask_cut& cut, const for_each& run);
   std::int64_t block_number(const block_place& at) const noexcept;
 
   const problem& p_;

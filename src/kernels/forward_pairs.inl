@@ -155,7 +155,7 @@ struct forward_pairs : forward<S> {
       block::for_each_score(s.of_numbers, keys,
                             [&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
     }
-    block::adjust(job, s.of_numbers, keys);
+    block::adjust(job, s.of_numbers, keys, block::nothing);
   }
 
   /// Scores, times the scale if they are to be `scaled` -> rounded weights, 0 where a pair is excluded; l moves on by weights that are not

@@ -107,6 +107,24 @@ struct stripe : forward_block<S> {
   static T* scores_at(const scratch& s, const stripe_keys& keys) { return s.scores + keys.begin * lanes + keys.lane; }
   static int number(const stripe_keys& keys, int r) { return sparse ? keys.numbers[r] : keys.begin + r; }
 
+  /// scores[r][lane] = F(queries[lane], rows[r]) for `count` rows of `columns` columns.
+  template <class F>
+  static void products(const void* const* rows_of, int count, const T* queries, std::int64_t columns, const T* additive,
+                       T* scores) {
+    std::int64_t begin = 0;
+    do {  // once for width 0, too
+      const part of{begin, columns - begin < F::columns ? columns : begin + F::columns, additive};
+      int r = 0;
+      for (; r + rows <= count; r += rows) score_rows<F, rows>(rows_of + r, queries, of, scores + r * lanes);
+      if (sparse && r + S::micro_rows <= count) {
+        score_rows<F, S::micro_rows>(rows_of + r, queries, of, scores + r * lanes);
+        r += S::micro_rows;
+      }
+      score_rest<F, S::micro_rows - 1>(rows_of + r, count - r, queries, of, scores + r * lanes);
+      begin += F::columns;
+    } while (begin < columns);
+  }
+
   template <class F>
   static void score(const block_job& job, const scratch& s, const stripe_keys& keys) {
     T* const scores = scores_at(s, keys);
@@ -116,19 +134,7 @@ struct stripe : forward_block<S> {
       }
       return;
     }
-    const T* const queries = s.queries + keys.lane;
-    std::int64_t begin = 0;
-    do {  // once for width 0, too
-      const part of{begin, job.width - begin < F::columns ? job.width : begin + F::columns, s.additive};
-      int r = 0;
-      for (; r + rows <= keys.count; r += rows) score_rows<F, rows>(keys.k_rows + r, queries, of, scores + r * lanes);
-      if (sparse && r + S::micro_rows <= keys.count) {
-        score_rows<F, S::micro_rows>(keys.k_rows + r, queries, of, scores + r * lanes);
-        r += S::micro_rows;
-      }
-      score_rest<F, S::micro_rows - 1>(keys.k_rows + r, keys.count - r, queries, of, scores + r * lanes);
-      begin += F::columns;
-    } while (begin < job.width);
+    products<F>(keys.k_rows, keys.count, s.queries + keys.lane, job.width, s.additive, scores);
   }
 
   /// The last keys, fewer than a register block.
@@ -216,13 +222,17 @@ struct stripe : forward_block<S> {
     }
   }
 
-  /// Applies what is left of the scale and the job's steps.
-  static void adjust(const block_job& job, const scratch& s, const stripe_keys& keys) {
+  /// Applies what is left of the scale and the job's steps, calling before(step) for each of these.
+  template <class Before>
+  static void adjust(const block_job& job, const scratch& s, const stripe_keys& keys, const Before& before) {
     if (job.score_scale != 1) {
       const V factor = S::set(static_cast<T>(job.score_scale));
       for_each_score(s, keys, [&](V score, int, int) __attribute__((always_inline)) { return score * factor; });
     }
-    for (int n = 0; n < job.step_count; ++n) apply(job, s, keys, job.steps[n]);
+    for (int n = 0; n < job.step_count; ++n) {
+      before(job.steps[n]);
+      apply(job, s, keys, job.steps[n]);
+    }
     for (int n = 0; job.excludes_late && n < job.step_count; ++n) {
       if (!job.steps[n].adds) continue;
       for_each_added(job, s, keys, job.steps[n],
@@ -474,10 +484,14 @@ struct stripe : forward_block<S> {
     }
   }
 
-  static void scores_of(const block_job& job, const scratch& s, const stripe_keys& keys) {
+  template <class Before>
+  static void scores_of(const block_job& job, const scratch& s, const stripe_keys& keys, const Before& before) {
     scores[static_cast<int>(job.compatibility)](job, s, keys);
-    adjust(job, s, keys);
+    adjust(job, s, keys, before);
   }
+  static void scores_of(const block_job& job, const scratch& s, const stripe_keys& keys) { scores_of(job, s, keys, nothing); }
+
+  static void nothing(const score_step&) {}
 
   /// -inf where the bits exclude a pair.
   static void exclude(const scratch& s, const stripe_keys& keys) {

@@ -328,7 +328,11 @@ template <class S, int lanes, class From, class Visit>
     return;
   }
   for (int lane = 0; lane < lanes; lane += S::width) {
-    if (!loads_vectors<From, T> || step != 1 || lane >= count) {
+    if (lane >= count) {
+      for (std::int64_t c = 0; c < columns; ++c) visit(c, lane, S::set(0));
+      continue;
+    }
+    if (!loads_vectors<From, T> || step != 1) {
       for (std::int64_t c = 0; c < columns; ++c) {
         alignas(64) T x[S::width];
         for (int i = 0; i < S::width; ++i) x[i] = lane + i < count ? static_cast<T>(read(row(lane + i) + c * step)) : T{0};

@@ -116,6 +116,10 @@ constexpr kernel_key keys[kernel_lines] = {
 #define ATTEND_PAIR_KERNEL ATTEND_KERNEL
 #include "kernels/kernels.def"
 };
+constexpr kernel_key backward_keys[backward_lines] = {
+#define ATTEND_BACKWARD_KERNEL(op, q, kv, sums) {operation::op, dtype::q, dtype::kv, dtype::sums},
+#include "kernels/kernels.def"
+};
 
 /// On Intel's processors, a vector instruction for pairs does less per cycle than those of float32 (measured where AMX is); on AMD's it does
 /// twice as much. Whoever names the set gets it.
@@ -124,16 +128,26 @@ bool pays(isa set) noexcept { return set != isa::avx512_bf16 || !this_cpu().inte
 /// Every line of kernels.def with its best set, merged once.
 struct merged_table {
   kernel_choice lines[kernel_lines] = {};
+  backward_choice backward[backward_lines] = {};
 
   merged_table() {
     for (const isa set : available_isas()) {
       const kernel_table* const table = pays(set) ? table_of(set) : nullptr;
-      for (int line = 0; table && line < kernel_lines; ++line) {
+      if (!table) continue;
+      for (int line = 0; line < kernel_lines; ++line) {
         if (table->lines[line]) lines[line] = {table->lines[line], set};
+      }
+      for (int line = 0; line < backward_lines; ++line) {
+        if (table->backward[line]) backward[line] = {table->backward[line], set};
       }
     }
   }
 };
+
+const merged_table& kernels() {
+  static const merged_table all;
+  return all;
+}
 
 }  // namespace
 
@@ -142,14 +156,21 @@ const char* name_of(operation op) noexcept {
     case operation::forward: return "forward";
     case operation::forward_pairs: return "forward_pairs";
     case operation::few_queries: return "few_queries";
+    case operation::backward: return "backward";
   }
   return "";
 }
 
 kernel_choice choose_kernel(const kernel_key& key) {
-  static const merged_table kernels;
   for (int line = 0; line < kernel_lines; ++line) {
-    if (keys[line] == key) return kernels.lines[line];
+    if (keys[line] == key) return kernels().lines[line];
+  }
+  return {};
+}
+
+backward_choice choose_backward_kernel(const kernel_key& key) {
+  for (int line = 0; line < backward_lines; ++line) {
+    if (backward_keys[line] == key) return kernels().backward[line];
   }
   return {};
 }

@@ -7,7 +7,7 @@
 
 namespace attend::detail {
 
-enum class operation { forward, forward_pairs, few_queries };
+enum class operation { forward, forward_pairs, few_queries, backward };
 
 const char* name_of(operation op) noexcept;
 
@@ -24,8 +24,16 @@ struct kernel_choice {
   isa set = isa::scalar;
 };
 
+struct backward_choice {
+  const backward_kernel* entry = nullptr;
+  isa set = isa::scalar;
+};
+
 /// The best available instruction set's kernel; without an entry where no line of kernels.def has this key, or no available set fills it
 /// (forward_pairs). Throws `argument_error` where `ATTEND_ISA` is wrong.
 kernel_choice choose_kernel(const kernel_key& key);
+
+/// The same of backward kernels.
+backward_choice choose_backward_kernel(const kernel_key& key);
 
 }  // namespace attend::detail

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/allocations.hpp"
@@ -206,6 +207,60 @@ TEST(a_second_equal_call, allocates_nothing_in_halves) {
           << n.to_string() << ", " << threads << " threads";
     }
   }
+}
+
+TEST(a_second_equal_backward_call, allocates_nothing) {
+  ATTEND_SKIP_UNLESS_COUNTED();
+  const sizes n{.B = 2, .H = 4, .Hk = 2, .L = 100, .S = 900, .E = 16, .Ev = 8};
+  const score_arrays<float> arrays(n);
+  const auto table = normal<float>({1, 9}, 3);
+  tensor<float> dq({n.B, n.H, n.L, n.E}), dk({n.B, n.Hk, n.S, n.E}), dv({n.B, n.Hk, n.S, n.Ev}),
+      dout({n.B, n.H, n.L, n.Ev}, 1.0f);
+  tensor<float> dbias(arrays.row.shape()), dtable(table.shape()), dslopes({n.H}), dsinks({n.H});
+  for (const int threads : {1, 2}) {
+    const options how{.query_offset = lower_right,
+                      .bias = arrays.row,
+                      .relative = table,
+                      .softcap = 3,
+                      .alibi = arrays.slopes,
+                      .sinks = arrays.sinks,
+                      .threads = threads};
+    const auto x = make_inputs<float>(n);
+    const auto y = compute(x, how);
+    EXPECT_EQ(
+        allocations_of_a_later([&] {
+          attention_backward(
+              {.dout = dout, .out = y.out, .lse = y.lse}, x.q, x.k, x.v,
+              gradients{.dq = dq, .dk = dk, .dv = dv, .dbias = dbias, .drelative = dtable, .dalibi = dslopes, .dsinks = dsinks},
+              how);
+        }),
+        0)
+        << threads << " threads";
+  }
+}
+
+TEST(a_backward_call, asks_for_memory_that_grows_with_queries_alone) {
+  ATTEND_SKIP_UNLESS_COUNTED();
+  const auto bytes_of = [](std::int64_t length) {
+    const sizes n{.B = 1, .H = 1, .Hk = 1, .L = length, .S = length, .E = 16, .Ev = 16};
+    const options how{.window = {100, 100}, .threads = 2};
+    const auto x = make_inputs<float>(n);
+    const auto y = compute(x, how);
+    tensor<float> dq(x.q.shape()), dk(x.k.shape()), dv(x.v.shape()), bias({length}), dbias({length});
+    options biased = how;
+    biased.bias = bias;
+    // On a thread of its own, which keeps no memory of earlier calls.
+    std::int64_t bytes = 0;
+    std::thread([&] {
+      bytes = counted([&] {
+                attention_backward({.dout = y.out, .out = y.out, .lse = y.lse}, x.q, x.k, x.v,
+                                   gradients{.dq = dq, .dk = dk, .dv = dv, .dbias = dbias}, biased);
+              }).bytes;
+    }).join();
+    return bytes;
+  };
+  // Gradients of queries in flight are a few times those of one chunk, and bounded by a number that does not depend on the length.
+  for (const std::int64_t length : {4096, 16384}) EXPECT_LT(bytes_of(length), (48 << 20) + length * 16 * 4 * 20) << length;
 }
 
 TEST(the_plan, reports_the_scratch_that_a_call_uses) {

@@ -16,6 +16,7 @@
 #include "attend/score.hpp"          // IWYU pragma: export
 #include "attend/options.hpp"        // IWYU pragma: export
 #include "attend/attention.hpp"      // IWYU pragma: export
+#include "attend/backward.hpp"       // IWYU pragma: export
 #include "attend/varlen.hpp"         // IWYU pragma: export
 #include "attend/merge.hpp"          // IWYU pragma: export
 #include "attend/kv_cache.hpp"       // IWYU pragma: export

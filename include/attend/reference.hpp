@@ -7,6 +7,8 @@
 // ```
 #pragma once
 
+#include <array>
+
 #include "attend/varlen.hpp"
 
 namespace attend::reference {
@@ -52,5 +54,21 @@ tensor<double> error_bound(const array_view& q, const array_view& k, const array
 /// The same for `attention_varlen`.
 tensor<double> error_bound_varlen(const array_view& q, const array_view& k, const array_view& v, const array_view& cu_seqlens_q,
                                   const array_view& cu_seqlens_k, const options& how, const result& truth);
+
+/// Gradients as `attend::attention_backward` gives them, in float64 and row-major; empty where there is no array that they belong to.
+struct gradients {
+  tensor<double> dq, dk, dv;
+  tensor<double> dbias, drelative, dalibi, dsinks;
+  std::array<tensor<double>, score_list::max_size> dscore;  ///< by place in the score list
+};
+
+/// The same contract and checks as `attend::attention_backward`, evaluated in float64 from q, k and v alone. `dlse` may be none.
+gradients attention_backward(const array_view& dout, const array_view& dlse, const array_view& q, const array_view& k,
+                             const array_view& v, const options& how = {});
+
+/// The same for `attend::attention_varlen_backward`.
+gradients attention_varlen_backward(const array_view& dout, const array_view& dlse, const array_view& q, const array_view& k,
+                                    const array_view& v, const array_view& cu_seqlens_q, const array_view& cu_seqlens_k,
+                                    const options& how = {});
 
 }  // namespace attend::reference

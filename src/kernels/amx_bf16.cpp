@@ -9,6 +9,7 @@ const kernel_table amx_bf16_kernels = {{
 #define ATTEND_PAIR_KERNEL(operation, ...) \
   &avx512::operation<avx512::paired_simd, avx512::tile_products<avx512::paired_simd, avx512::amx_tiles>>::row,
 #include "kernels/kernels.def"
-}};
+                                       },
+                                       {}};
 
 }  // namespace attend::detail

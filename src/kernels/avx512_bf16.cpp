@@ -8,6 +8,7 @@ const kernel_table avx512_bf16_kernels = {{
 #define ATTEND_PAIR_KERNEL(operation, ...) \
   &avx512::operation<avx512::paired_simd, avx512::vector_products<avx512::paired_simd>>::row,
 #include "kernels/kernels.def"
-}};
+                                          },
+                                          {}};
 
 }  // namespace attend::detail

@@ -175,6 +175,7 @@ struct scratch_shape {
   std::int64_t width, value_width;
   bool pack_k, pack_v, has_relative, additive, dropout;
   int biases;
+  int caps = 0;  // soft caps whose slopes are kept: of backward
 };
 
 /// A partial result over some keys: sums O, maximum m and denominator l per lane, laid out by the kernel that made it. The total
@@ -214,13 +215,75 @@ struct kernel {
   void (*take_rows)(const block_job& job, const partial_sums* of_all, int first, int count, partial_sums* to) = nullptr;
 };
 
+/// Rows that a kernel writes: where the first one begins, how they lie and how they are stored. Steps in elements.
+struct written_rows {
+  void* first = nullptr;  // null where they are not wanted
+  std::int64_t step, column;
+  element stored;
+};
+
+/// One block of queries, and what reaches it from behind. Of its job, `lanes.out` is not read.
+struct backward_job : block_job {
+  const void* dout[max_lanes];
+  std::int64_t dout_column;
+  // Of each row: its LSE, and what a weight's gradient is taken against, sum(dout * out) - dlse.
+  double lse[max_lanes], mean[max_lanes];
+  double kept_factor;  // what dropout multiplies the weights by that it keeps
+  int caps;
+  bool careful;  // keeps excluded pairs out of every sum; otherwise they join as zeros, which NaN and infinities turn into NaN
+  bool wants_q;  // whether rows of dq are wanted; keys and values, whether `dk` and `dv` are
+  bool wants_slope;     // of ALiBi
+  written_rows dk, dv;  // of the sequence and key/value head, from key 0 on
+  void* dq[max_lanes];
+  std::int64_t dq_column;
+  element dq_stored;
+  double* table[max_lanes];  // sums of the relative table of a lane's head, at offset 0; null where they are not wanted
+  std::int64_t table_row_step;
+};
+
+/// Sums over queries that belong to the keys of a chunk, and a partial sum over keys that belongs to the queries of a block.
+using key_sums = void;
+using query_sums = void;
+
+/// A backward kernel. For a chunk of keys, blocks of queries are added to its key sums in order, and each block's query sums of the chunk
+/// are folded in the order of chunks.
+struct backward_kernel {
+  int lanes, tile_keys;
+  std::int64_t chunk_keys;
+  std::int64_t (*scratch_bytes)(const scratch_shape& shape);
+  std::int64_t (*key_bytes)(const scratch_shape& shape);
+  std::int64_t (*query_bytes)(const scratch_shape& shape);
+  /// Sums of `count` keys before any query.
+  void (*clear)(const backward_job& job, std::int64_t count, key_sums* sums);
+  /// Adds a block's queries to the sums of keys [begin, end), which begin at a chunk's first key; `queries` <- the sums of the block's rows
+  /// over these keys. Whether the latter are finite.
+  bool (*block)(const backward_job& job, std::int64_t begin, std::int64_t end, key_sums* keys, query_sums* queries);
+  /// Long sums go in parts: totals (twice key_bytes) <- totals + sums, or sums alone if `first`, and sums begin anew.
+  void (*settle)(const backward_job& job, std::int64_t count, bool first, key_sums* sums, key_sums* totals);
+  bool (*finite)(const backward_job& job, std::int64_t count, const key_sums* sums);
+  /// Rows of dk and dv for `count` keys from `begin` on.
+  void (*finish_keys)(const backward_job& job, std::int64_t begin, std::int64_t count, const key_sums* sums);
+  /// total (twice query_bytes) <- total + next, or next alone if `first`.
+  void (*fold)(const backward_job& job, bool first, query_sums* total, const query_sums* next);
+  /// Rows of dq, and gradients by each lane's slope of ALiBi if they are wanted.
+  void (*finish_queries)(const backward_job& job, const query_sums* total, double* by_slope);
+  /// rows[lane][(key - begin) * step] += the gradient by what step `number` adds to the score, for keys [begin, end).
+  void (*pairs)(const backward_job& job, std::int64_t begin, std::int64_t end, int number, double* const* rows,
+                std::int64_t step);
+  tile_class (*mask_class)(const lane_map& lanes, std::int64_t mask_step, std::int64_t first, int count);
+};
+
 /// A multiple of every kernel's chunk_keys. Keys may be counted from a multiple of it: tiles, chunks and bits stay what they were.
 inline constexpr std::int64_t common_chunk_keys = 12288;
 
-/// Number of lines of kernels.def.
+/// Numbers of lines of kernels.def.
 inline constexpr int kernel_lines = 0
 #define ATTEND_KERNEL(...) +1
 #define ATTEND_PAIR_KERNEL(...) +1
+#include "kernels.def"
+    ;
+inline constexpr int backward_lines = 0
+#define ATTEND_BACKWARD_KERNEL(...) +1
 #include "kernels.def"
     ;
 
@@ -228,6 +291,7 @@ inline constexpr int kernel_lines = 0
 /// one serves.
 struct kernel_table {
   const kernel* lines[kernel_lines];
+  const backward_kernel* backward[backward_lines];
 };
 
 // One table per unit; each is the only symbol that the unit exports.

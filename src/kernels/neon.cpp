@@ -14,6 +14,8 @@ namespace {
 #include "kernels/score_steps.inl"
 #include "kernels/stripe.inl"
 #include "kernels/forward.inl"
+#include "kernels/backward_products.inl"
+#include "kernels/backward.inl"
 #include "kernels/few_rows.inl"
 #include "kernels/few_queries.inl"
 
@@ -28,6 +30,10 @@ const kernel_table neon_kernels = {{
 #define ATTEND_KERNEL(operation, queries, keys, accumulator) &neon::operation<neon::simd<neon::accumulator>>::row,
 #define ATTEND_PAIR_KERNEL(...) nullptr,
 #include "kernels/kernels.def"
-}};
+                                   },
+                                   {
+#define ATTEND_BACKWARD_KERNEL(operation, queries, keys, accumulator) &neon::operation<neon::simd<neon::accumulator>>::row,
+#include "kernels/kernels.def"
+                                   }};
 
 }  // namespace attend::detail

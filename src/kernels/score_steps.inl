@@ -41,6 +41,14 @@ struct soft_capping {
     const V capped = (*this)(score * S::set(power)) * S::set(inverse_power);
     return S::select(S::less(S::abs(score), S::set(small)), score, capped);
   }
+
+  /// The derivative, 1 - tanh(x)^2 = 4 e^-2|x| / (1 + e^-2|x|)^2 for x = score / cap: the difference would lose what little is left where
+  /// scores are far beyond the cap.
+  [[gnu::always_inline]] inline V slope(V score) const {
+    const V x = S::abs(large ? score * S::set(power) : score) * S::set(inverse);
+    const V e = exp2_of<S>(x * S::set(-2 * log2_of_e<T>)), below = S::set(1) + e;
+    return S::quotient(S::set(4) * e, below * below);
+  }
 };
 
 /// score - slope * |position - key|, for the distance from the query's position to a tile's first key, and the key's number there.

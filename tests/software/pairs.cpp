@@ -10,13 +10,15 @@ const kernel_table avx512_bf16_kernels = {{
 #define ATTEND_PAIR_KERNEL(operation, ...) \
   &avx512::operation<avx512::paired_simd, avx512::vector_products<avx512::paired_simd>>::row,
 #include "kernels/kernels.def"
-}};
+                                          },
+                                          {}};
 
 const kernel_table amx_bf16_kernels = {{
 #define ATTEND_KERNEL(...) nullptr,
 #define ATTEND_PAIR_KERNEL(operation, ...) \
   &avx512::operation<avx512::paired_simd, avx512::tile_products<avx512::paired_simd, avx512::software_tiles>>::row,
 #include "kernels/kernels.def"
-}};
+                                       },
+                                       {}};
 
 }  // namespace attend::detail

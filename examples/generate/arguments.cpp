@@ -56,7 +56,9 @@ void describe(CLI::App& app, arguments& into) {
   };
   kept("--cache", "KIND", "contiguous (default) or paged", kind, into.cache);
   kept("--window", "W",
-       "Each byte sees the W newest alone; contiguous caches become rings (default: all, or as many as texts of training had)",
+       "Each byte sees the W newest alone; contiguous caches become rings (default: all; of a text longer than those of "
+       "training, "
+       "as many as these had)",
        natural, into.window);
   kept("--threads", "N", "At most so many threads for attention (default: attend's own number)", threads, into.threads);
 }

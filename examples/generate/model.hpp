@@ -34,7 +34,7 @@ class model {
   /// Tokens of the longest text that it was trained on; it has never seen a key that was farther away.
   std::int64_t context() const { return context_; }
 
-  /// Appends tokens to the caches; scores of what may follow the last of them, one per token of the vocabulary.
+  /// Appends tokens, from 1 to `most_tokens_at_a_time`, to the caches; scores of what may follow the last of them, one per token of the vocabulary.
   std::vector<float> scores_after(std::span<const std::size_t> tokens, caches& memory) const;
 
  private:

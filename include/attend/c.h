@@ -177,6 +177,30 @@ typedef struct attend_results {
   int32_t reserved;  ///< 0
 } attend_results;
 
+/// attend::backward_inputs (attend/backward.hpp): `dlse` may be NULL.
+typedef struct attend_backward_inputs {
+  size_t size;
+  const attend_array* dout;
+  const attend_array* out;
+  const attend_array* lse;
+  const attend_array* dlse;
+} attend_backward_inputs;
+
+/// attend::gradients (attend/backward.hpp): where they go; NULL: not wanted.
+typedef struct attend_gradients {
+  size_t size;
+  const attend_array* dq;
+  const attend_array* dk;
+  const attend_array* dv;
+  const attend_array* dbias;
+  const attend_array* drelative;
+  const attend_array* dalibi;
+  const attend_array* dsinks;
+  const attend_array* const* dscore;  ///< `dscore_count` pointers, by place in the score list
+  int32_t dscore_count;
+  int32_t reserved;  ///< 0
+} attend_gradients;
+
 /// attend::rotary (attend/position.hpp).
 typedef struct attend_rotary {
   size_t size;
@@ -233,6 +257,15 @@ ATTEND_API attend_status attend_check(const attend_array* q, const attend_array*
 ATTEND_API attend_status attend_check_varlen(const attend_array* q, const attend_array* k, const attend_array* v,
                                              const attend_array* cu_seqlens_q, const attend_array* cu_seqlens_k,
                                              const attend_results* results, const attend_options* options);
+
+/// Gradients (attend/backward.hpp), also over packed sequences.
+ATTEND_API attend_status attend_attention_backward(const attend_backward_inputs* of, const attend_array* q,
+                                                   const attend_array* k, const attend_array* v,
+                                                   const attend_gradients* results, const attend_options* options);
+ATTEND_API attend_status attend_attention_varlen_backward(const attend_backward_inputs* of, const attend_array* q,
+                                                          const attend_array* k, const attend_array* v,
+                                                          const attend_array* cu_seqlens_q, const attend_array* cu_seqlens_k,
+                                                          const attend_gradients* results, const attend_options* options);
 
 /// Shape of `out`: `rank` sizes into `shape`, which has room for 8.
 ATTEND_API attend_status attend_output_shape(const attend_array* q, const attend_array* k, const attend_array* v,

@@ -32,7 +32,9 @@ __all__ = [
     "additive",
     "alibi",
     "attention",
+    "attention_backward",
     "attention_varlen",
+    "attention_varlen_backward",
     "bias",
     "decode",
     "gaussian",
@@ -47,7 +49,7 @@ __all__ = [
 __version__ = _core.version()
 
 
-# The three functions below are declared here and run in _core, where what a call does not give costs nothing. Python itself calls
+# The functions below are declared here and run in _core, where what a call does not give costs nothing. Python itself calls
 # a declaration only where the arguments do not fit it, for an error in its own words.
 
 
@@ -161,6 +163,42 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, block_table=No
     here. A sequence gives the same bits alone and in any pack.
 
     Returns out, or the named tuple (out, lse). Raises ValueError and TypeError as `attention` does.
+    """
+
+
+@_core.entry
+def attention_backward(dout, q, k, v, out, lse, *, dlse=None, mask=None, bias=None, causal=False, window=None, query_offset=None,
+                       prefix=None, query_segments=None, key_segments=None, key_lengths=None, grid=None, neighborhood=None,
+                       dilation=1, border="clip", relative=None, scale=None, softcap=None, alibi=None, sinks=None, score=None,
+                       compatibility="dot", normalizer="softmax", dropout_p=0.0, seed=None, layout="bhld", reproducible=False,
+                       threads=None):
+    """Gradients of ``sum(dout * out) + sum(dlse * lse)``, where (out, lse) is what `attention` gives for the same arguments.
+
+    Scores are made again tile by tile, so that memory grows with L and S, never with their product.
+
+    dout: the gradient by out, of its shape and dtype.
+    out, lse: as `attention` gave them with return_lse.
+    dlse: the gradient by lse, of its shape and dtype.
+
+    All other arguments mean what they mean for `attention`; dropout needs its seed.
+
+    Returns a dict: dq, dk, dv, and dbias, dsinks, dalibi, drelative where these were given as arrays. Each has shape and dtype
+    of what it is the gradient of: what was broadcast is summed up. Pairs that are excluded add exactly nothing, and rows
+    without any allowed key have gradients of exactly 0. The result does not depend on the number of threads, to the last bit.
+
+    So far for the softmax of dot products: ValueError names any other. Raises ValueError and TypeError as `attention` does.
+    """
+
+
+@_core.entry
+def attention_varlen_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, *, dlse=None, causal=False, window=None,
+                              query_offset="lower_right", prefix=None, query_segments=None, key_segments=None, key_lengths=None,
+                              grid=None, neighborhood=None, dilation=1, border="clip", relative=None, scale=None, softcap=None,
+                              alibi=None, sinks=None, score=None, compatibility="dot", normalizer="softmax", dropout_p=0.0,
+                              seed=None, reproducible=False, threads=None):
+    """The same of `attention_varlen`: everything in its shapes and by its rules.
+
+    Returns a dict as `attention_backward` does. A sequence's dq, dk and dv have the same bits alone and in any pack.
     """
 
 

@@ -70,6 +70,9 @@ class _PackedOptions(_Common, total=False):
     block_table: _Array | None
     threads: SupportsIndex | None
 
+class _PackedBackwardOptions(_Common, total=False):
+    threads: SupportsIndex | None
+
 class _DecodeOptions(_Everywhere, total=False):
     sequences: Sequence[int] | None
     mask: _Array | None
@@ -156,6 +159,14 @@ def attention_varlen(
     q: _Array, k: _Array, v: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array | None = None, *, out: _Array | None = None,
     return_lse: bool = False, **options: Unpack[_PackedOptions]
 ) -> Any: ...
+def attention_backward(
+    dout: _Array, q: _ArrayT, k: _Array, v: _Array, out: _Array, lse: _Array, *, dlse: _Array | None = None,
+    **options: Unpack[_Options]
+) -> dict[str, _ArrayT]: ...
+def attention_varlen_backward(
+    dout: _Array, q: _ArrayT, k: _Array, v: _Array, out: _Array, lse: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array, *,
+    dlse: _Array | None = None, **options: Unpack[_PackedBackwardOptions]
+) -> dict[str, _ArrayT]: ...
 @overload
 def decode(
     q: _ArrayT, cache: KVCache | PagedKVCache, *, out: None = None, return_lse: Literal[False] = False,

@@ -8,6 +8,7 @@
 #include "attend/merge.hpp"
 #include "attend/position.hpp"
 #include "entry.hpp"
+#include "inputs.hpp"
 #include "python_objects.hpp"
 #include "readers.hpp"
 #include "results.hpp"
@@ -15,19 +16,6 @@
 
 namespace attend::python {
 namespace {
-
-/// The three inputs of a call, which have numbers that are computed with.
-struct inputs {
-  explicit inputs(const argument_slots& arguments)
-      : query(arguments.input(0), "q"), key(arguments.input(1), "k"), value(arguments.input(2), "v") {
-    for (const borrowed_array* array : {&query, &key, &value}) array->require_floating();
-  }
-  array_view q() const { return query.view(); }
-  array_view k() const { return key.view(); }
-  array_view v() const { return value.view(); }
-
-  borrowed_array query, key, value;
-};
 
 /// Parts of a list of arrays, each called by its place in it.
 class part_list {

@@ -13,6 +13,10 @@ struct argument_slots;
 nb::object attention(const argument_slots& arguments);
 nb::object attention_varlen(const argument_slots& arguments);
 
+/// attend.attention_backward and attend.attention_varlen_backward, called through an `entry`.
+nb::object attention_backward(const argument_slots& arguments);
+nb::object attention_varlen_backward(const argument_slots& arguments);
+
 /// attend.decode, called through an `entry`, and the caches that it reads.
 nb::object decode(const argument_slots& arguments);
 void define_caches(nb::module_& module);

@@ -26,6 +26,9 @@ constexpr const char* slot_names[] = {"q",
                                       "block_table",
                                       "cache",
                                       "sequences",
+                                      "dout",
+                                      "lse",
+                                      "dlse",
                                       "mask",
                                       "bias",
                                       "causal",
@@ -156,6 +159,8 @@ run_function runner_of(const std::string& name) {
   if (name == "attention") return attention;
   if (name == "attention_varlen") return attention_varlen;
   if (name == "decode") return decode;
+  if (name == "attention_backward") return attention_backward;
+  if (name == "attention_varlen_backward") return attention_varlen_backward;
   throw std::logic_error("attend._core: this build does not run " + name);
 }
 

@@ -1,0 +1,91 @@
+#include <utility>
+#include <vector>
+
+#include "arguments.hpp"
+#include "attend/backward.hpp"
+#include "calls.hpp"
+#include "entry.hpp"
+#include "inputs.hpp"
+#include "results.hpp"
+#include "run.hpp"
+
+namespace attend::python {
+namespace {
+
+/// What the forward call gave, and the gradients by it.
+class forward_results {
+ public:
+  explicit forward_results(const argument_slots& arguments)
+      : dout_(arguments.input(8), "dout"), out_(arguments.first_result()[0], "out"), lse_(arguments.input(9), "lse") {
+    if (const nb::handle dlse = arguments.input(10); !dlse.is_none()) dlse_.emplace(dlse, "dlse");
+    for (const borrowed_array* array : {&dout_, &out_, &lse_}) array->require_floating();
+    if (dlse_) dlse_->require_floating();
+  }
+  backward_inputs views() const {
+    return {.dout = dout_.view(), .out = out_.view(), .lse = lse_.view(), .dlse = dlse_ ? dlse_->view() : array_view{}};
+  }
+
+ private:
+  borrowed_array dout_, out_, lse_;
+  std::optional<borrowed_array> dlse_;
+};
+
+/// A new array for every gradient there is of a call, of the kind that q is and the dtype of what it is the gradient of.
+class new_gradients {
+ public:
+  new_gradients(nb::handle like, const inputs& in, const options& how) : factory_(like, in.q().type) {
+    add("dq", to_.dq, in.q());
+    add("dk", to_.dk, in.k());
+    add("dv", to_.dv, in.v());
+    add("dbias", to_.dbias, how.bias);
+    add("dsinks", to_.dsinks, how.sinks);
+    add("dalibi", to_.dalibi, how.alibi.given());
+    add("drelative", to_.drelative, how.relative);
+  }
+
+  const gradients& to() const noexcept { return to_; }
+
+  nb::dict finish() {
+    nb::dict all;
+    for (auto& [name, array] : made_) all[name] = factory_.finish(std::move(array));
+    return all;
+  }
+
+ private:
+  void add(const char* name, mutable_array_view& view, const array_view& of) {
+    if (!of) return;
+    result_factory::fresh fresh = factory_.make(of.shape, of.type);
+    view = fresh.view;
+    made_.emplace_back(name, std::move(fresh.array));
+  }
+
+  result_factory factory_;
+  gradients to_;
+  std::vector<std::pair<const char*, nb::object>> made_;
+};
+
+}  // namespace
+
+nb::object attention_backward(const argument_slots& arguments) {
+  const inputs in(arguments);
+  const forward_results given(arguments);
+  call_options call(option_arguments(arguments.first_option()), in.q().type);
+  new_gradients made(arguments.input(0), in, call.how);
+  run(call.how, [&](const options& how) { attend::attention_backward(given.views(), in.q(), in.k(), in.v(), made.to(), how); });
+  return made.finish();
+}
+
+nb::object attention_varlen_backward(const argument_slots& arguments) {
+  const inputs in(arguments);
+  const forward_results given(arguments);
+  const integer_array starts_q = integer_array::boundaries(arguments.input(3), "cu_seqlens_q");
+  const integer_array starts_k = integer_array::boundaries(arguments.input(4), "cu_seqlens_k");
+  call_options call(option_arguments(arguments.first_option()), in.q().type);
+  new_gradients made(arguments.input(0), in, call.how);
+  run(call.how, [&](const options& how) {
+    attend::attention_varlen_backward(given.views(), in.q(), in.k(), in.v(), starts_q.view(), starts_k.view(), made.to(), how);
+  });
+  return made.finish();
+}
+
+}  // namespace attend::python

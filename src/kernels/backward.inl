@@ -9,7 +9,7 @@
 //
 // Scratch of a block: Q^T and dO^T for the first two products, rows of Q and dO, filled up to whole vectors, for the last two; K and V are
 // read in place, or gathered tile by tile. Registers as in `forward`: all five products are micro_rows x micro_vectors sums
-// (backward_products.inl). Benchmark: attend bench --filter backward.
+// (backward_products.inl).
 
 template <class S>
 struct backward : backward_products<S> {

@@ -57,7 +57,7 @@ struct few_queries : few_rows<S> {
     for (int j = 0; j < count; ++j) {
       if (asks && j >= ahead.begin && j < ahead.end) {
         const char* const at = static_cast<const char*>(ahead.row[j]) + ahead.offset;
-        for (int n = 0; n < ahead.lines; ++n) __builtin_prefetch(at + n * 64);
+        for (int n = 0; n < ahead.lines; ++n) ask_for(at + n * 64);
       }
       const row_reader<S, Row> v(v_rows[j], columns);
       V value[Vectors];
@@ -90,7 +90,7 @@ struct few_queries : few_rows<S> {
     T* to = s.few_v;
     for (int j = 0; j < count; ++j, to += Vectors * width) {
       const char* const ahead = static_cast<const char*>(v_rows[prefetch_keys + j]) + bytes_before<Row>(column);
-      for (std::int64_t d = 0; d < Vectors * width; d += line<Row>) __builtin_prefetch(ahead + bytes_before<Row>(d));
+      for (std::int64_t d = 0; d < Vectors * width; d += line<Row>) ask_for(ahead + bytes_before<Row>(d));
       const row_reader<S, Row> row(v_rows[j], job.value_width);
       V value[Vectors];
       if constexpr (is_codes<Row>) {
@@ -132,10 +132,6 @@ struct few_queries : few_rows<S> {
                                                              column, rest, begin == 0, s.tile_out + r * step + column, step,
                                                              next);
     };
-    if (job.lanes.count == 1) {
-      rest == width ? some_rows.template operator()<1, true, false>(0) : some_rows.template operator()<1, false, false>(0);
-      return;
-    }
     int r = 0;
     for (; r + S::few_value_rows <= job.lanes.count; r += S::few_value_rows) {
       rest == width ? some_rows.template operator()<S::few_value_rows, true>(r)

@@ -14,6 +14,9 @@ static constexpr std::int64_t row_bytes(std::int64_t columns) {
   return is_codes<Row> ? quantized_row_bytes(512 / line<Row>, columns) : columns * (64 / line<Row>);
 }
 
+/// Asks for a line of memory, into the second-level cache.
+[[gnu::always_inline]] static inline void ask_for(const char* line) { __builtin_prefetch(line, 0, 2); }
+
 /// Bytes before a column that is the first of a line of its row.
 template <class Row>
 static constexpr std::int64_t bytes_before(std::int64_t column) {
@@ -109,9 +112,9 @@ struct few_rows {
     if (job.compatibility == compatibility_index::additive) load_additive(job, columns, s.additive);
   }
 
-  // With several rows at work on each key, too few loads are in flight to keep memory busy, so rows that are needed soon are
-  // asked for: evenly among the products, each pass over the rows asking in its part of the columns. One row alone needs no
-  // help.
+  // Rows that are needed soon are asked for: evenly among the products, each pass over the rows asking in its part of the columns. Into the
+  // second-level cache, whose requests in flight are more than those of the first: on Zen 4 one row of float32 reads 1.4 times as fast as with
+  // hardware's prefetching alone, and four rows over pages of 16 keys 1.6 times as fast as with requests to the first level.
   struct prefetch {
     const char* lines[4];  // at column d, lines[i] is asked for, step times as many bytes further on as lie before d
     std::int64_t step;
@@ -164,7 +167,7 @@ struct few_rows {
     for (; d + step <= columns; d += step) {
       if (asks && d >= ahead.begin && d < ahead.end && d % line<Row> == 0) {
         const std::int64_t further = bytes_before<Row>(d) * ahead.step;
-        for (int i = 0; i < 4; ++i) __builtin_prefetch(ahead.lines[i] + further);
+        for (int i = 0; i < 4; ++i) ask_for(ahead.lines[i] + further);
       }
       const auto g0 = k0.group(d), g1 = k1.group(d), g2 = k2.group(d), g3 = k3.group(d);
       for (std::int64_t c = d; c < d + step; c += width) add(c, g0.load(c), g1.load(c), g2.load(c), g3.load(c));
@@ -192,8 +195,7 @@ struct few_rows {
     T* to = s.few_k;
     for (int i = 0; i < 4; ++i, to += padded_columns(columns)) {
       const row_reader<S, Row> row(k[i], columns);
-      for (std::int64_t d = 0; d < columns; d += line<Row>)
-        __builtin_prefetch(ahead.lines[i] + bytes_before<Row>(d) * ahead.step);
+      for (std::int64_t d = 0; d < columns; d += line<Row>) ask_for(ahead.lines[i] + bytes_before<Row>(d) * ahead.step);
       constexpr int step = is_codes<Row> ? group_columns : width;
       std::int64_t d = 0;
       for (; d + step <= columns; d += step) {
@@ -244,12 +246,7 @@ struct few_rows {
         score_rows<F, Row, true>(job, s, k, j, ahead, parts);
       }
     };
-    if (job.lanes.count == 1) {
-      for (int j = 0; j < whole; j += 4)
-        score_keys<F, Row, 1, false>(s.k_rows + j, s.queries, s.additive, job.width, s.scores + j, {});
-    } else {
-      for (int j = 0; j < whole; j += 4) some_keys(s.k_rows + j, j);
-    }
+    for (int j = 0; j < whole; j += 4) some_keys(s.k_rows + j, j);
     if (whole < count) {  // the last group repeats a key
       const void* last[4];
       for (int i = 0; i < 4; ++i) last[i] = s.k_rows[whole + i < count ? whole + i : count - 1];

@@ -25,6 +25,7 @@ struct few_queries : few_rows<S> {
 
   /// The share of pass `p` of `passes` in `lines` lines from `offset` on of `count` rows: a part of every row, or all of one part of some.
   static pass_ahead share_of_pass(const void* const* row, std::int64_t offset, int lines, int count, int p, int passes) {
+    if (lines == 0) return {row, 0, 0, 0, 0};
     if (passes <= lines) {
       const int first = lines * p / passes, end = lines * (p + 1) / passes;
       return {row, offset + first * 64, end - first, 0, count};
@@ -58,6 +59,7 @@ struct few_queries : few_rows<S> {
       if (asks && j >= ahead.begin && j < ahead.end) {
         const char* const at = static_cast<const char*>(ahead.row[j]) + ahead.offset;
         for (int n = 0; n < ahead.lines; ++n) ask_for(at + n * 64);
+        if (is_codes<Row> && column == 0) ask_for(static_cast<const char*>(ahead.row[j]) + row_bytes<Row>(columns) - 1);
       }
       const row_reader<S, Row> v(v_rows[j], columns);
       V value[Vectors];
@@ -90,7 +92,8 @@ struct few_queries : few_rows<S> {
     T* to = s.few_v;
     for (int j = 0; j < count; ++j, to += Vectors * width) {
       const char* const ahead = static_cast<const char*>(v_rows[prefetch_keys + j]) + bytes_before<Row>(column);
-      for (std::int64_t d = 0; d < Vectors * width; d += line<Row>) ask_for(ahead + bytes_before<Row>(d));
+      for (std::int64_t d = 0; column % line<Row> == 0 && d < Vectors * width; d += line<Row>)
+        ask_for(ahead + bytes_before<Row>(d));
       const row_reader<S, Row> row(v_rows[j], job.value_width);
       V value[Vectors];
       if constexpr (is_codes<Row>) {
@@ -124,7 +127,7 @@ struct few_queries : few_rows<S> {
       return;
     }
     const int passes = (job.lanes.count + S::few_value_rows - 1) / S::few_value_rows;
-    constexpr int lines = (Vectors * width + line<Row> - 1) / line<Row>;
+    const int lines = column % line<Row> == 0 ? (Vectors * width + line<Row> - 1) / line<Row> : 0;
     const auto some_rows = [&]<int Rows, bool whole, bool asks = true>(int r) {
       const pass_ahead next =
           share_of_pass(v_rows + prefetch_keys, bytes_before<Row>(column), lines, count, r / S::few_value_rows, passes);

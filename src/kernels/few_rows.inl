@@ -132,7 +132,8 @@ struct few_rows {
   template <class Row>
   static prefetch four_rows(const void* const* rows, std::int64_t columns) {
     const auto row = [rows](int i) { return static_cast<const char*>(rows[i]); };
-    if (row(3) - row(0) == 3 * row_bytes<Row>(columns)) return {{row(0), row(0) + 64, row(0) + 128, row(0) + 192}, 4, 0, 0};
+    if (!is_codes<Row> && row(3) - row(0) == 3 * row_bytes<Row>(columns))
+      return {{row(0), row(0) + 64, row(0) + 128, row(0) + 192}, 4, 0, 0};
     return {{row(0), row(1), row(2), row(3)}, 1, 0, 0};
   }
 
@@ -168,6 +169,9 @@ struct few_rows {
       if (asks && d >= ahead.begin && d < ahead.end && d % line<Row> == 0) {
         const std::int64_t further = bytes_before<Row>(d) * ahead.step;
         for (int i = 0; i < 4; ++i) ask_for(ahead.lines[i] + further);
+        if (is_codes<Row> && d == 0) {  // scales
+          for (int i = 0; i < 4; ++i) ask_for(ahead.lines[i] + row_bytes<Row>(columns) - 1);
+        }
       }
       const auto g0 = k0.group(d), g1 = k1.group(d), g2 = k2.group(d), g3 = k3.group(d);
       for (std::int64_t c = d; c < d + step; c += width) add(c, g0.load(c), g1.load(c), g2.load(c), g3.load(c));
@@ -196,6 +200,7 @@ struct few_rows {
     for (int i = 0; i < 4; ++i, to += padded_columns(columns)) {
       const row_reader<S, Row> row(k[i], columns);
       for (std::int64_t d = 0; d < columns; d += line<Row>) ask_for(ahead.lines[i] + bytes_before<Row>(d) * ahead.step);
+      if (is_codes<Row>) ask_for(ahead.lines[i] + row_bytes<Row>(columns) - 1);
       constexpr int step = is_codes<Row> ? group_columns : width;
       std::int64_t d = 0;
       for (; d + step <= columns; d += step) {

@@ -102,6 +102,14 @@ struct row_reader {
   const Row* at;
 };
 
+/// A number in bfloat16, the upper half of float32's bits.
+[[gnu::always_inline]] static inline float read_scale(const bf16* from) {
+  const std::uint32_t bits = std::uint32_t{read(from).bits} << 16;
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
 /// Behind a row's last column stand codes, whose numbers do not matter, up to a full vector.
 template <class S, class Codes>
 struct codes_reader {
@@ -120,7 +128,7 @@ struct row_reader<S, int8_codes> : codes_reader<S, row_reader<S, int8_codes>> {
     typename S::V scale;
   };
   [[gnu::always_inline]] group_reader group(std::int64_t column) const {
-    return {codes, S::set(static_cast<float>(read(scales + column / group_columns)))};
+    return {codes, S::set(read_scale(scales + column / group_columns))};
   }
   const signed char* codes;
   const bf16* scales;
@@ -139,7 +147,7 @@ struct row_reader<S, int4_codes> : codes_reader<S, row_reader<S, int4_codes>> {
   };
   [[gnu::always_inline]] group_reader group(std::int64_t column) const {
     const bf16* const of_group = scales + column / group_columns * 2;
-    return {codes, S::set(static_cast<float>(read(of_group))), S::set(static_cast<float>(read(of_group + 1)))};
+    return {codes, S::set(read_scale(of_group)), S::set(read_scale(of_group + 1))};
   }
   const unsigned char* codes;
   const bf16* scales;

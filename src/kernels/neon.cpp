@@ -11,6 +11,7 @@ namespace {
 #include "kernels/compatibility.inl"
 #include "kernels/normalizer.inl"
 #include "kernels/tile.inl"
+#include "kernels/key_rows.inl"
 #include "kernels/score_steps.inl"
 #include "kernels/stripe.inl"
 #include "kernels/forward.inl"

@@ -127,23 +127,8 @@ void differentiate(const gradient_problem& g) {
 gradients gradients_of(const backward_inputs& of, const array_view& q, const array_view& k, const array_view& v,
                        const attend::detail::packed_boundaries& packed, const options& how) {
   gradient_problem g = attend::detail::validate_upstream(of, q, k, v, packed, how);
-  gradients by;
   attend::gradients to;
-  const auto make = [](tensor<double>& own, mutable_array_view& view, const array_view& like) {
-    if (like) view = own = tensor<double>(like.shape);
-  };
-  make(by.dq, to.dq, q);
-  make(by.dk, to.dk, k);
-  make(by.dv, to.dv, v);
-  make(by.dbias, to.dbias, how.bias);
-  make(by.drelative, to.drelative, how.relative);
-  make(by.dalibi, to.dalibi, how.alibi.given());
-  make(by.dsinks, to.dsinks, how.sinks);
-  std::size_t n = 0;
-  for (const score_step& step : how.score) {
-    make(by.dscore[n], to.dscore[n], step.what == score_step::kind::bias ? step.numbers : step.slopes.given());
-    ++n;
-  }
+  gradients by = attend::detail::make_gradients<gradients>(q, k, v, how, to);
   g.to = attend::detail::place_gradients(g.call, to, how);
   attend::detail::with_type(g.call.type, [&]<class T>(T) { differentiate<T>(g); });
   return by;

@@ -13,13 +13,6 @@ template <class T>
 struct random_gradients : testing::Test {};
 TYPED_TEST_SUITE(random_gradients, stored_types);
 
-extents any_broadcast(const sizes& n, random_source& draw) {
-  const std::int64_t full[] = {n.B, n.H, n.L, n.S};
-  extents shape;
-  for (auto axis = draw.between(0, 4); axis < 4; ++axis) shape.push_back(draw.coin(0.3) ? 1 : full[axis]);
-  return shape;
-}
-
 TYPED_TEST(random_gradients, are_those_of_the_reference) {
   const std::uint64_t count = quick() ? 40 : 160;
   for (std::uint64_t seed = 1; seed <= count; ++seed) {

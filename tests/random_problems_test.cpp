@@ -32,14 +32,6 @@ extents any_strides(const extents& shape, random_source& draw) {
   return steps;
 }
 
-/// A shape that broadcasts to (B, H, L, S).
-extents any_broadcast(const sizes& n, random_source& draw) {
-  const std::int64_t full[] = {n.B, n.H, n.L, n.S};
-  extents shape;
-  for (auto axis = draw.between(0, 4); axis < 4; ++axis) shape.push_back(draw.coin(0.3) ? 1 : full[axis]);
-  return shape;
-}
-
 /// Whether a problem of this size is refused with these options.
 bool is_refused(const sizes& n, const options& how) {
   const tensor_view<const double> any(nullptr, {1, n.L, 0}, {0, 0, 0});

@@ -70,11 +70,10 @@ struct owned_gradients {
 
 namespace detail {
 
-/// Memory for every gradient there is of a call.
-template <class T>
-owned_gradients<T> make_gradients(const array_view& q, const array_view& k, const array_view& v, const options& how,
-                                  gradients& to) {
-  owned_gradients<T> by;
+/// Memory for every gradient there is of a call, in tensors that have the names of `gradients`.
+template <class Owned>
+Owned make_gradients(const array_view& q, const array_view& k, const array_view& v, const options& how, gradients& to) {
+  Owned by;
   const auto make = [](auto& own, mutable_array_view& view, const array_view& like) {
     if (!like) return;
     own = std::remove_cvref_t<decltype(own)>(like.shape);
@@ -103,7 +102,7 @@ owned_gradients<typename std::remove_cvref_t<Q>::value_type> attention_backward(
                                                                                 const K& k, const V& v,
                                                                                 const options& how = {}) {
   gradients to;
-  auto by = detail::make_gradients<typename std::remove_cvref_t<Q>::value_type>(q, k, v, how, to);
+  auto by = detail::make_gradients<owned_gradients<typename std::remove_cvref_t<Q>::value_type>>(q, k, v, how, to);
   attention_backward(of, array_view(q), array_view(k), array_view(v), to, how);
   return by;
 }
@@ -126,7 +125,7 @@ owned_gradients<typename std::remove_cvref_t<Q>::value_type> attention_varlen_ba
                                                                                        const array_view& cu_seqlens_k,
                                                                                        const options& how = {}) {
   gradients to;
-  auto by = detail::make_gradients<typename std::remove_cvref_t<Q>::value_type>(q, k, v, how, to);
+  auto by = detail::make_gradients<owned_gradients<typename std::remove_cvref_t<Q>::value_type>>(q, k, v, how, to);
   attention_varlen_backward(of, array_view(q), array_view(k), array_view(v), cu_seqlens_q, cu_seqlens_k, to, how);
   return by;
 }

@@ -35,14 +35,18 @@ struct few_queries : few_rows<S> {
     return {row, offset + p % lines * 64, 1, count * part / parts, count * (part + 1) / parts};
   }
 
-  /// Vectors of codes from a column on that is a multiple of theirs, or of a group.
+  /// Vectors of a row from a column on that is a multiple of theirs, or of a group of codes; the last of them has `rest` columns.
   template <class Row, int Vectors>
-  [[gnu::always_inline]] static inline void load_codes(const row_reader<S, Row>& row, std::int64_t column,
-                                                       V (&value)[Vectors]) {
+  [[gnu::always_inline]] static inline void load_values(const row_reader<S, Row>& row, std::int64_t column, int rest,
+                                                        V (&value)[Vectors]) {
     auto group = row.group(column);
     for (int c = 0; c < Vectors; ++c) {
-      if (c > 0 && c * width % group_columns == 0) group = row.group(column + c * width);
-      value[c] = group.load(column + c * width);
+      const std::int64_t at = column + c * width;
+      if (is_codes<Row> && c > 0 && c * width % group_columns == 0) group = row.group(at);
+      if constexpr (is_codes<Row>)
+        value[c] = group.load(at);
+      else
+        value[c] = c < Vectors - 1 || rest == width ? row.load(at) : row.load_first(at, rest);
     }
   }
 
@@ -63,13 +67,7 @@ struct few_queries : few_rows<S> {
       }
       const row_reader<S, Row> v(v_rows[j], columns);
       V value[Vectors];
-      if constexpr (is_codes<Row>) {
-        load_codes<Row, Vectors>(v, column, value);
-      } else {
-        for (int c = 0; c < Vectors - 1; ++c) value[c] = v.load(column + c * width);
-        const std::int64_t last = column + (Vectors - 1) * width;
-        value[Vectors - 1] = whole ? v.load(last) : v.load_first(last, rest);
-      }
+      load_values<Row, Vectors>(v, column, whole ? width : rest, value);
       for (int r = 0; r < Rows; ++r) {
         const T weight = weights[r * tile_keys + j];
         if (marked && weight == -infinity<T>) continue;
@@ -96,13 +94,7 @@ struct few_queries : few_rows<S> {
         ask_for(ahead + bytes_before<Row>(d));
       const row_reader<S, Row> row(v_rows[j], job.value_width);
       V value[Vectors];
-      if constexpr (is_codes<Row>) {
-        load_codes<Row, Vectors>(row, column, value);
-      } else {
-        for (int c = 0; c < Vectors - 1; ++c) value[c] = row.load(column + c * width);
-        const std::int64_t last = column + (Vectors - 1) * width;
-        value[Vectors - 1] = rest == width ? row.load(last) : row.load_first(last, rest);
-      }
+      load_values<Row, Vectors>(row, column, rest, value);
       for (int c = 0; c < Vectors; ++c) S::store(to + c * width, value[c]);
       numbers[j] = to;
     }

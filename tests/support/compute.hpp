@@ -44,6 +44,14 @@ struct sizes {
   }
 };
 
+/// A shape that broadcasts to (B, H, L, S).
+inline extents any_broadcast(const sizes& n, random_source& draw) {
+  const std::int64_t full[] = {n.B, n.H, n.L, n.S};
+  extents shape;
+  for (auto axis = draw.between(0, 4); axis < 4; ++axis) shape.push_back(draw.coin(0.3) ? 1 : full[axis]);
+  return shape;
+}
+
 template <class T>
 inputs<T> make_inputs(const sizes& n, std::uint64_t seed = 1, layout order = layout::bhld) {
   const auto shape = [&](std::int64_t heads, std::int64_t length, std::int64_t width) {

@@ -295,14 +295,17 @@ def set_num_threads(n):
     _core.set_num_threads(n)
 
 
+_SUBMODULES = ("jax", "onnx")
+
+
 def __getattr__(name):
     """Submodules that are loaded when they are first used."""
-    if name == "onnx":
+    if name in _SUBMODULES:
         import importlib
 
-        return importlib.import_module("attend.onnx")
+        return importlib.import_module(f"attend.{name}")
     raise AttributeError(f"module 'attend' has no attribute {name!r}")
 
 
 def __dir__():
-    return sorted({*globals(), "onnx"})
+    return sorted({*globals(), "onnx", *(["jax"] if hasattr(_core, "jax") else [])})

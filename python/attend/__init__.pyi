@@ -2,7 +2,7 @@ from typing import Any, Iterable, Literal, Protocol, Sequence, SupportsFloat, Su
 
 from typing_extensions import Unpack
 
-from attend import onnx as onnx
+from attend import jax as jax, onnx as onnx
 from attend._cache import KVCache as KVCache, PagedKVCache as PagedKVCache
 from attend._compatibility import additive as additive, gaussian as gaussian
 from attend._results import (

@@ -2,6 +2,8 @@
 
 from typing import Any, Callable, SupportsIndex, TypedDict, TypeVar
 
+jax: Any  # trace, seed and handlers, in builds with XLA's headers
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 class _FmaRate(TypedDict):

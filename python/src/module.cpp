@@ -5,6 +5,7 @@
 #include "calls.hpp"
 #include "entry.hpp"
 #include "errors.hpp"
+#include "jax/calls.hpp"
 #include "python_objects.hpp"
 #include "results.hpp"
 
@@ -31,4 +32,10 @@ NB_MODULE(_core, module) {
   module.def("version", [] { return nb::str(attend::version().data(), attend::version().size()); });
   python::define_caches(module);
   python::define_limits(module);
+#ifdef ATTEND_JAX
+  nb::module_ jax = module.def_submodule("jax");
+  jax.def("trace", &python::jax::trace, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg());
+  jax.def("seed", &python::jax::seed);
+  jax.def("handlers", &python::jax::handlers);
+#endif
 }

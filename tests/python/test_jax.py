@@ -1,7 +1,11 @@
 """attend.jax: the results of attend.attention by their bits, gradients beside those of JAX itself, and JAX's transformations."""
 
+import ast
+import doctest
 import importlib.util
+import inspect
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -248,6 +252,7 @@ MAPPED = {
     "queries alone": {"q": 0},
     "values alone, by their heads": {"v": 1},
     "a bias": {"bias": 0},
+    "a bias, dropout": {"bias": 0},
     "a mask, queries": {"mask": 1, "q": 2},
     "sinks, slopes": {"sinks": 0, "alibi": 0},
     "lengths": {"key_lengths": 0},
@@ -281,7 +286,7 @@ def test_vmap_gives_the_bits_of_each_alone(name, batch):
         batch = (1,)
     arrays = mapped_problem(mapped, batch)
     options = {"causal": True} | ({} if "query_offset" in mapped else {"query_offset": 1})
-    options |= {"dropout_p": 0.2, "seed": 4} if name == "a bias" else {}
+    options |= {"dropout_p": 0.2, "seed": 4} if "dropout" in name else {}
     wanted = [n for n in arrays if n in ("q", "k", "v", "bias", "sinks", "alibi")]
 
     def loss(some, rest):
@@ -460,6 +465,15 @@ def test_a_build_without_handlers_says_what_to_do(monkeypatch):
     spec = importlib.util.spec_from_file_location("attend.jax_again", attend.jax.__file__)
     with pytest.raises(ImportError, match="attend.jax: .* install jax"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_the_stub_has_the_parameters_that_exist_and_the_example_runs():
+    tree = ast.parse(pathlib.Path(attend.jax.__file__).with_suffix(".pyi").read_text())
+    options, call = (next(node for node in tree.body if getattr(node, "name", None) == name) for name in ("_Options", "attention"))
+    listed = [field.target.id for field in options.body] + [a.arg for a in call.args.args + call.args.kwonlyargs]
+    assert sorted(listed) == sorted(inspect.signature(attend.jax.attention).parameters)
+    failed, tried = doctest.testmod(attend.jax)
+    assert tried and not failed
 
 
 def test_it_is_loaded_when_it_is_first_used():

@@ -22,6 +22,10 @@ SEED = 7  # of dropout
 OPTIONS = ("causal", "window", "mask", "grid", "neighborhood", "relative", "softcap", "alibi", "sinks", "dropout", "lengths")
 
 
+# What a case with gradients does without.
+FORWARD_ALONE = ("mask", "neighborhood", "relative", "softcap", "alibi", "sinks", "dropout", "compatibility", "normalizer", "cold", "pages")
+
+
 @dataclass(frozen=True)
 class Case:
     """One call of attention. Shapes are (B, H, L, E), (B, Hk, S, E) and (B, Hk, S, Ev)."""
@@ -49,11 +53,18 @@ class Case:
     scale: float | None = None  # default: that of the compatibility
     cold: bool = False  # keys and values come from memory, so that `read` is a limit, too
     pages: int | None = None  # attend reads keys and values from a cache with pages of so many; peers from one array
+    backward: bool = False  # the call gives gradients of q, k and v beside its result
     arrays: str = "numpy"  # what attend is given: "numpy" or "torch", or views in "C++"; peers are always given their own
     peer: str = "padded"  # what PyTorch does with packed sequences: one call that is "padded", or a "loop" of calls
     headline: bool = False  # stands in the README
     sweep: bool = False  # a point of the curves over L: measured for plots alone
     expected: Expected = Expected()
+
+    def __post_init__(self) -> None:
+        """The definition of gradients is that of plain cases."""
+        unlike = {field.name for field in fields(self) if getattr(self, field.name) != field.default} & set(FORWARD_ALONE)
+        if self.backward and unlike:
+            raise ValueError(f"backward: expected a case without {', '.join(sorted(unlike))}")
 
     @property
     def v(self) -> tuple[int, int, int, int]:

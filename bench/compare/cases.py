@@ -31,6 +31,7 @@ def all_cases() -> Iterator[Case]:
     yield from with_options()
     yield from of_the_general_form()
 
+    yield from of_training()
     packed = {"lengths": SKEWED, "documents": "packed"}
     for peer, reach in expected.RAGGED.items():
         shape = (1, 8, sum(SKEWED), 64)
@@ -87,6 +88,23 @@ def of_the_general_form() -> Iterator[Case]:
     for width in (1, 64):  # eight filters over one image of numbers, or of vectors; no score is made of columns
         name = f"convolution 3x3 on 64x64{', vectors of 64' if width > 1 else ''}"
         yield Case(name, (1, 8, 4096, 0), (1, 1, 4096, 0), value_width=width, **filters)
+
+
+def of_training() -> Iterator[Case]:
+    """A result and the gradients of q, k and v."""
+    for dtype in ("float32", "float64", "bfloat16", "float16"):
+        for width in (64, 128):
+            for length, causal in ((512, False), (2048, False), (2048, True)):
+                shape = (1 if length > 512 else 4, 8, length, width)
+                name = f"forward and backward {length}, E {width}{', causal' if causal else ''}"
+                headline = dtype == "float32" and width == 64
+                reach = expected.training(dtype, width, causal)
+                yield Case(name, shape, shape, dtype, causal=causal, backward=True, headline=headline, expected=reach)
+    name, shape = "forward and backward", (1, 8, 8192, 64)
+    yield Case(f"{name}, window 256 of 8192, E 64", shape, shape, window=(255, 0), backward=True)
+    shape = (1, 8, 2048, 64)
+    yield Case(f"{name}, segments 2048, 8 documents", shape, shape, lengths=DOCUMENTS, backward=True)
+    yield Case(f"{name}, 8 key/value heads of 32", (1, 32, 1024, 64), (1, 8, 1024, 64), causal=True, backward=True)
 
 
 def with_options() -> Iterator[Case]:

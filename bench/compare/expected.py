@@ -43,6 +43,14 @@ def decode(dtype: str, grouped: bool) -> Expected:
     return Expected(dict.fromkeys(units, fraction), {"PyTorch": 2.5, "fastest": 1.3} if grouped else {"PyTorch": 1.0})
 
 
+def training(dtype: str, width: int, causal: bool) -> Expected:
+    """Forward and backward, over 3.5 times the forward's products; causal in at most as much of the whole's time as forward."""
+    of_none = 0.6 if causal else None
+    if dtype == "float32":
+        return Expected({"fma_f32": 0.65 if width >= 128 else 0.60}, {"PyTorch": 1.4}, of_none)
+    return Expected({}, {"PyTorch": 2.5} if dtype == "bfloat16" else {}, of_none)
+
+
 def short(length: int) -> Expected:
     """Many short sequences, images as sequences, few keys."""
     return Expected({"fma_f32": 0.4 if length <= 16 else 0.55}, {"PyTorch": 2.0, "fastest": 1.3})

@@ -8,11 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from . import definition
+from . import definition, gradients
 from .case import SEED, SIGMA, Case
 from .dtypes import is_half, numpy_dtype
 
 REFERENCE_SCORES = 1 << 22  # scores that the reference holds at a time
+BACKWARD_FLOPS = 2.5  # five products to the forward's two
 
 
 def aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -37,6 +38,7 @@ class Inputs:
     sinks: np.ndarray | None = None
     kept: np.ndarray | None = None  # by dropout, (B, H, L, S)
     w: np.ndarray | None = None  # of `additive`
+    dout: np.ndarray | None = None  # where the call gives gradients: that by its result
     truths: dict[int, tuple[np.ndarray, float]] = field(default_factory=dict)  # by cache, what `error` has computed
 
     @classmethod
@@ -72,12 +74,14 @@ class Inputs:
             inputs.relative = normal((case.q[1], *[2 * case.relative + 1] * (2 if case.grid else 1)))
         if case.compatibility == "additive":
             inputs.w = normal(case.q[3:]) / 8
+        if case.backward:
+            inputs.dout = normal((*case.q[:3], case.v[3]))
         return inputs
 
     @property
     def plain(self) -> Inputs | None:
         """The same arrays for the same shape without options."""
-        return Inputs(self.case.plain, self.q, self.k, self.v) if self.case.plain else None
+        return Inputs(self.case.plain, self.q, self.k, self.v, dout=self.dout) if self.case.plain else None
 
     @cached_property
     def pairs(self) -> int:
@@ -91,10 +95,11 @@ class Inputs:
     def flops(self) -> int:
         """Of one call: a multiply-add counts two; excluded pairs and the normalizer count nothing.
 
-        A pair counts E + Ev multiply-adds whatever its compatibility function is, so that fractions of the limit compare with
+        Gradients count five products beside the two of the result, though tiles of scores are made twice. A pair counts E + Ev multiply-adds whatever its compatibility function is, so that fractions of the limit compare with
         those of the dot product.
         """
-        return 2 * (self.case.q[3] + self.case.v[3]) * self.pairs
+        forward = 2 * (self.case.q[3] + self.case.v[3]) * self.pairs
+        return round(forward * (1 + BACKWARD_FLOPS)) if self.case.backward else forward
 
     def structure(self) -> np.ndarray:
         """Which keys each query sees but for a mask, (L, S)."""
@@ -194,6 +199,19 @@ class Inputs:
             if case.normalizer in ("mean", "sum", "sigmoid"):  # those of the others sum to at most 1
                 size = max(size, (np.abs(weights) @ np.abs(v[..., here, :])).max())
         return out.reshape(batch, -1, len(case.rows), v.shape[-1]), float(size)
+
+    @cached_property
+    def gradients(self) -> tuple[np.ndarray, ...]:
+        """dq, dk and dv by definition."""
+        batch, heads = self.case.q[:2]
+        return gradients.reference(self, max(1, REFERENCE_SCORES // (batch * heads * self.case.k[2])))
+
+    def error_of_all(self, results: tuple[np.ndarray, ...], widened: bool = False) -> float:
+        """The larger of `error` of a result and those of the gradients beside it."""
+        out, *found = results
+        bound = self.case.bound
+        errors = (gradients.error(one, truth, bound) for one, truth in zip(found, self.gradients, strict=True))
+        return float(np.max([self.error(out, 0, widened), *errors]))  # NaN where any is
 
     def error(self, result: np.ndarray, cache: int, widened: bool = False) -> float:
         """Largest error of a result, in units of the bound: at most 1 where it is right, NaN where it has one.

@@ -44,12 +44,19 @@ def seconds_of(calls: list[Call]) -> float:
     return (perf_counter() - begin) / len(calls)
 
 
+def none_is_infinite(error: float) -> float:
+    """An error that sorts above all others where it is no number."""
+    return math.inf if math.isnan(error) else error
+
+
 def worst_error(contender: Peer, inputs: Inputs, calls: list[Call]) -> float:
     """The largest error of its calls, in units of the bound; NaN counts as infinite. Of dozens of caches, a peer computes some."""
     meant, own = contender.meant(inputs), contender.name == "attend"
+    if inputs.case.backward:
+        return none_is_infinite(meant.error_of_all(tuple(contender.shaped(inputs, one) for one in calls[0]()), widened=not own))
     caches = range(len(calls)) if own else sorted({*range(len(calls))[:COMPARED], len(calls) - 1})
     errors = (meant.error(contender.shaped(inputs, calls[cache]()), cache, widened=not own) for cache in caches)
-    return max(math.inf if math.isnan(error) else error for error in errors)
+    return max(none_is_infinite(error) for error in errors)
 
 
 class Contest:
@@ -74,6 +81,8 @@ class Contest:
     def enter(self, name: str, one: Peer, given: Inputs, sample_seconds: float) -> None:
         """Compares what a contender computes, and finds how many of its calls make a sample that the clock resolves."""
         try:
+            if given.case.backward and not one.differentiates:
+                raise Unsupported("no gradients")
             calls = one.calls(given)
         except Unsupported as reason:
             self.reasons[name] = str(reason)

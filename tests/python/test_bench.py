@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -240,6 +241,48 @@ def test_pytorch_is_asked_where_it_has_an_equal(torch, options, known):
     if known:
         assert pytorch.meant(inputs).error(pytorch.shaped(inputs, calls[0]()), 0) <= 1
         assert (pytorch.meant(inputs) is inputs) == (not case.dropout)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 0)}, {"lengths": (3, 9, 8)}], ids=str)
+def test_gradients_are_defined_and_timed_as_they_are_meant(options, monkeypatch):
+    monkeypatch.setattr(inputs_module, "REFERENCE_SCORES", 300)  # several blocks of rows
+    case = Case("small", (2, 4, 20, 8), (2, 2, 20, 8), value_width=3, dtype="float64", backward=True, **options)
+    inputs = Inputs.random(case)
+    assert inputs.flops == 3.5 * replace(inputs, case=replace(case, backward=False)).flops
+
+    def loss(q, k, v):
+        seen = case.seen(np.arange(20), np.arange(20))
+        return (reference.attention(q, k, v, mask=seen)[0] * inputs.dout).sum()
+
+    arrays, step = [inputs.q, inputs.k[0], inputs.v[0]], 1e-5
+    for which, found in enumerate(inputs.gradients):
+        at = tuple(np.random.default_rng(which).integers(arrays[which].shape))
+        above, below = ([array.copy() for array in arrays] for _ in range(2))
+        above[which][at] += step
+        below[which][at] -= step
+        assert found[at] == pytest.approx((loss(*above) - loss(*below)) / (2 * step), rel=1e-6, abs=1e-8)
+
+    (call,) = Attend(1).calls(inputs)
+    results = call()
+    assert inputs.error_of_all(results) <= 1
+    for which in range(4):
+        wrong = [result.copy() for result in results]
+        wrong[which][0, 1, 19, 2] += 1e-8
+        assert inputs.error_of_all(tuple(wrong)) > 1
+        wrong[which][0, 1, 19, 2] = np.nan
+        assert not inputs.error_of_all(tuple(wrong)) <= 1
+
+
+def test_gradients_are_asked_of_those_who_have_them():
+    class Forward(Attend):
+        name, differentiates = "other", False
+
+    case = Case("small", (1, 1, 4, 8), (1, 1, 4, 8), causal=True, backward=True)
+    contest = Contest([Attend(1), Forward(1)], Inputs.random(case), 0)
+    assert contest.calls.keys() == {"attend", "none"} and contest.reasons == {"other": "no gradients"}
+    assert max(contest.errors.values()) <= 1
+    with pytest.raises(ValueError, match="backward: expected a case without softcap"):
+        replace(case, softcap=1.0)
 
 
 def test_a_wrong_result_is_seen():

@@ -27,18 +27,21 @@ CASES = {
     "documents": Case("documents", SHAPE, SHAPE, lengths=(10, 12, 10)),
     "scale": Case("scale", SHAPE, SHAPE, scale=0.3),
     "narrow values": Case("narrow values", (1, 4, 32, 80), (1, 4, 32, 80), value_width=40),
+    "gradients": Case("gradients", SHAPE, SHAPE, backward=True),
+    "causal gradients": Case("causal gradients", SHAPE, SHAPE, causal=True, backward=True),
     "caches": Case("caches", (1, 4, 1, 16), (1, 2, 64, 16)),
 }
 # What each has a call for; where a peer has none, its adapter says why.
 DENSE = {"full", "causal", "decode", "window", "boolean", "boolean per head", "bias", "bias per key", "ALiBi", "documents"}
 DENSE |= {"scale", "caches"}
+GRADIENTS = {"gradients", "causal gradients"}
 HAS = {
-    "torch": DENSE | {"narrow values"},
-    "torch-math": DENSE,
+    "torch": DENSE | GRADIENTS | {"narrow values"},
+    "torch-math": DENSE | GRADIENTS,
     "onnxruntime": DENSE | {"narrow values", "soft cap"},
     "onnxruntime-gqa": {"causal", "decode", "window", "caches"},
     "openvino": DENSE | {"narrow values"},
-    "jax": DENSE,
+    "jax": DENSE | GRADIENTS,
     "ggml": (DENSE | {"narrow values", "soft cap"}) - {"bias", "bias per key", "ALiBi"},
 }
 

@@ -42,11 +42,19 @@ class FromCpp:
         return _core.seconds_of_call(*self.arguments, repeats, self.threads)
 
 
+def with_gradients(q: np.ndarray, k: np.ndarray, v: np.ndarray, dout: np.ndarray, **options) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv)."""
+    out, lse = attend.attention(q, k, v, return_lse=True, **options)
+    found = attend.attention_backward(dout, q, k, v, out, lse, **options)
+    return out, found["dq"], found["dk"], found["dv"]
+
+
 class Attend(Peer):
     """attend, called as its users call it: the result is its own."""
 
     name = "attend"
     version = attend.__version__
+    differentiates = True
     slack: dict[str, float] = {}
 
     def calls(self, inputs: Inputs) -> list[Call]:
@@ -58,6 +66,8 @@ class Attend(Peer):
             return [partial(attend.attention_varlen, *one, case.boundaries, case.boundaries, **options) for one in tokens]
         if case.pages:
             return [self.over_pages(q, *in_pages(case, k, v)) for q, k, v in arrays]
+        if case.backward:
+            return [partial(with_gradients, *one, convert(inputs.dout), **options) for one in arrays]
         if case.arrays == "C++":
             return [FromCpp(*one, self.threads) for one in arrays]
         return [partial(attend.attention, *one, **options) for one in arrays]

@@ -25,8 +25,19 @@ def by_token(array: np.ndarray) -> jax.Array:
     return jax.device_put(np.ascontiguousarray(array.swapaxes(1, 2)))
 
 
+def with_gradients(attention):
+    """(out, dq, dk, dv) of (q, k, v, dout) by a function of q, k and v."""
+
+    def both(q, k, v, dout, **also):
+        out, pull_back = jax.vjp(partial(attention, **also), q, k, v)
+        return out, *pull_back(dout)
+
+    return both
+
+
 class Jax(Peer):
     name = "JAX"
+    differentiates = True
     version = jax.__version__
 
     def __init__(self, threads: int):
@@ -53,11 +64,13 @@ class Jax(Peer):
         if dense is not None:
             name = "mask" if dense.dtype == bool else "bias"
             also[name] = jnp.asarray(dense if dense.ndim == 4 else dense[None, None])
-        compiled = jax.jit(partial(jax.nn.dot_product_attention, **options))
+        attention = partial(jax.nn.dot_product_attention, **options)
+        compiled = jax.jit(with_gradients(attention) if case.backward else attention)
         q = by_token(inputs.q)
+        more = (by_token(inputs.dout),) if case.backward else ()
 
         def call(k, v):
-            return compiled(q, k, v, **also).block_until_ready()
+            return jax.block_until_ready(compiled(q, k, v, *more, **also))
 
         calls = [partial(call, by_token(k), by_token(v)) for k, v in zip(inputs.k, inputs.v, strict=True)]
         try:

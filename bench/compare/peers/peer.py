@@ -30,6 +30,8 @@ class Peer(ABC):
     # are recorded.
     slack: dict[str, float] = {"bfloat16": 4.0, "float16": 4.0}
 
+    differentiates = False  # whether its calls give gradients where the case asks for them: (out, dq, dk, dv)
+
     def __init__(self, threads: int):
         self.threads = threads
 
@@ -43,7 +45,7 @@ class Peer(ABC):
         return inputs
 
     def shaped(self, inputs: Inputs, result) -> np.ndarray:
-        """A result as (B, H, L, Ev)."""
+        """A result, or a gradient, as (B, H, L, Ev)."""
         return np.asarray(result)
 
     def running(self) -> AbstractContextManager:

@@ -59,6 +59,13 @@ def with_sink(array):
     return torch.nn.functional.pad(array, (0, 0, 0, 1))
 
 
+def with_gradients(q, k, v, dout, **options):
+    """(out, dq, dk, dv)."""
+    inputs = [one.detach().requires_grad_() for one in (q, k, v)]
+    out = torch.nn.functional.scaled_dot_product_attention(*inputs, **options)
+    return out.detach(), *torch.autograd.grad(out, inputs, dout)
+
+
 class TorchPeer(Peer):
     """What all that runs inside PyTorch has in common."""
 
@@ -74,6 +81,7 @@ class PyTorch(TorchPeer):
     key, all made before the clock starts."""
 
     name = "PyTorch"
+    differentiates = True
 
     def calls(self, inputs: Inputs) -> list[Call]:
         case = inputs.case
@@ -94,6 +102,8 @@ class PyTorch(TorchPeer):
             pairs = [(with_sink(k), with_sink(v)) for k, v in pairs]
         dense = self.mask(inputs)
         options |= {"attn_mask": None if dense is None else tensor(dense), "is_causal": case.causal}
+        if case.backward:
+            return [partial(with_gradients, q, k, v, tensor(inputs.dout), **options) for k, v in pairs]
         if case.dropout:
             return [partial(dropout_attention, q, k, v, dropout_p=case.dropout, **options) for k, v in pairs]
         return [partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, **options) for k, v in pairs]

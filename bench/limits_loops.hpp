@@ -19,6 +19,8 @@ inline constexpr std::size_t widest_vector = 64;
 
 /// Bytes that one step of `read` sums with every instruction set.
 inline constexpr std::size_t read_step = 512;
+// Bytes in front of what is read that are asked for, and those that come at a time.
+inline constexpr std::size_t read_ahead = 4096, cache_line = 64;
 
 struct loops {
   std::size_t vector_bytes;

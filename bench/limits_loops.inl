@@ -35,6 +35,10 @@ ATTEND_LIMITS_TARGET std::uint64_t sum_of_words(std::int64_t steps, const void* 
   const vector* at = static_cast<const vector*>(data);
   vector sum[sums] = {};
   for (std::int64_t step = 0; step < steps; ++step, at += vectors) {
+    // A processor's own look-ahead stops at every page, and reads a tenth less.
+#pragma GCC unroll 32
+    for (std::size_t byte = 0; byte < read_step; byte += cache_line)
+      __builtin_prefetch(reinterpret_cast<const char*>(at) + read_ahead + byte, 0, 2);
 #pragma GCC unroll 32
     for (int i = 0; i < vectors; ++i) sum[i % sums] += at[i];
   }

@@ -295,7 +295,7 @@ def set_num_threads(n):
     _core.set_num_threads(n)
 
 
-_SUBMODULES = ("jax", "onnx")
+_SUBMODULES = ("jax", "onnx", "torch")
 
 
 def __getattr__(name):
@@ -308,4 +308,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), "onnx", *(["jax"] if hasattr(_core, "jax") else [])})
+    return sorted({*globals(), *_SUBMODULES} - (set() if hasattr(_core, "jax") else {"jax"}))

@@ -1,6 +1,7 @@
-"""Names of dtypes."""
+"""Names of dtypes, and of arguments in the words of other systems."""
 
-from typing import Any
+import re
+from typing import Any, Mapping
 
 
 def dtype_name(dtype: Any) -> str:
@@ -14,3 +15,9 @@ def dtype_name(dtype: Any) -> str:
         return text if dtype is None else numpy.dtype(dtype).name  # NumPy takes None for float64
     except (TypeError, ValueError, SyntaxError):
         return text.encode("ascii", "backslashreplace").decode()  # refused by its name
+
+
+def in_words_of(words: Mapping[str, str], error: Exception) -> Exception:
+    """The same error, whose message calls arguments what another system calls them."""
+    standing_alone = rf"\b({'|'.join(words)})\b"
+    return type(error)(re.sub(standing_alone, lambda word: words[word[0]], str(error)))

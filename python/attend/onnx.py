@@ -10,13 +10,13 @@ float32, and rounded once at the end. https://onnx.ai/onnx/operators/onnx__Atten
 """
 
 import operator
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import attend
 from attend import _core
+from attend._names import in_words_of
 from attend._operands import Operand
 
 __all__ = ["AttentionOutputs", "attention", "rotary_embedding"]
@@ -285,4 +285,4 @@ def _in_words_of_onnx(function, *arguments, **options):
     try:
         return function(*arguments, **options)
     except (TypeError, ValueError) as error:
-        raise type(error)(re.sub(r"\b(q|k|v|mask|bias)\b", lambda word: _WORDS[word[0]], str(error))) from None
+        raise in_words_of(_WORDS, error) from None

@@ -12,6 +12,7 @@ product. Under torch.autocast, q, k and v are cast as for PyTorch's own attentio
 vmap: NotImplementedError says so. Where nothing is to be recorded, calls go straight to attend.
 """
 
+from attend.torch import _operators as _operators  # registers them
 from attend.torch._calls import attention, attention_varlen, scaled_dot_product_attention
 
 __all__ = ["attention", "attention_varlen", "scaled_dot_product_attention"]

@@ -1,14 +1,13 @@
 """Options of a call as arguments of an operator, whose schema knows tensors, numbers and words, and back.
 
-An option that may be several things, a number or a tensor, is several arguments; an object of a score list is a word, a number
-and perhaps a tensor. Numbers that may be sizes are SymInt, so that torch.compile with dynamic shapes needs no other graph for them.
+An option that may be several things, a number or a tensor, is several arguments; a score list is words, numbers and tensors. Numbers that may be sizes are SymInt, so that torch.compile with dynamic shapes needs no other graph for them.
 """
 
 import operator
 from typing import Any, NamedTuple
 
-from torch import SymBool, SymFloat, SymInt, Tensor
 import torch
+from torch import SymBool, SymFloat, SymInt, Tensor
 
 import attend
 
@@ -31,7 +30,7 @@ OTHERS = {
     "query_offset": Argument("SymInt?"), "corner": Argument("str?"), "prefix": Argument("SymInt?"), "length": Argument("SymInt?"),
     "grid": Argument("SymInt[]?"), "neighborhood": Argument("SymInt[]?"), "dilation": Argument("SymInt[]", [1, 1]),
     "border": Argument("str", "clip"), "scale": Argument("float?"), "softcap": Argument("float?"),
-    "paper_slopes": Argument("bool", False), "score": Argument("str[]", []), "score_caps": Argument("float[]", []),
+    "paper_slopes": Argument("bool", False), "score": Argument("str", ""), "score_caps": Argument("float[]", []),
     "compatibility": Argument("str", "dot"), "sigma": Argument("float?"), "normalizer": Argument("str", "softmax"),
     "dropout_p": Argument("float", 0.0), "layout": Argument("str", "bhld"), "reproducible": Argument("bool", False),
     "threads": Argument("SymInt?"),
@@ -144,7 +143,7 @@ def _score(to, value):
                 arrays.append(tensor("slopes", step.slopes))
         else:
             raise TypeError(f"score: expected attend.soft_cap, attend.alibi or attend.bias, got {type(step).__name__}")
-    to["score"], to["score_caps"], to["score_arrays"] = kinds, caps, arrays
+    to["score"], to["score_caps"], to["score_arrays"] = " ".join(kinds), caps, arrays
 
 
 def _compatibility(to, value):
@@ -216,7 +215,7 @@ def _score_list(arguments):
     caps, arrays = iter(arguments["score_caps"]), iter(arguments["score_arrays"])
     make = {"soft_cap": lambda: attend.soft_cap(next(caps)), "bias": lambda: attend.bias(next(arrays)),
             "alibi": lambda: attend.alibi(next(arrays)), "paper_alibi": attend.alibi}
-    return [make[kind]() for kind in arguments["score"]]
+    return [make[kind]() for kind in arguments["score"].split()]
 
 
 def _compatibility_of(arguments):

@@ -4,16 +4,14 @@ import inspect
 
 import torch
 from torch import Tensor, _C
-from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
+from torch.nn import Parameter
 
 import attend
 from attend import _results
 from attend._names import in_words_of
 from attend.torch._arguments import OPTIONS, arguments_of, flag, seed_tensor, tensor, word
-from attend.torch._operators import DENSE, PACKED
-
-_SIMPLE = frozenset((Tensor, type(None), bool, int, float, str, tuple, list))
+from attend.torch._autograd import DENSE, PACKED, DirectCall, is_watched, recorded
 _RESULTS = {  # lse, weights, scores
     (True, False, False): _results.OutLse, (False, True, False): _results.OutWeights, (False, False, True): _results.OutScores,
     (True, True, False): _results.OutLseWeights, (True, False, True): _results.OutLseScores,
@@ -37,9 +35,7 @@ def attention(q, k, v, **options):
     Raises ValueError and TypeError as `attend.attention` does, NotImplementedError for dual tensors, gradients of gradients and
     vmap.
     """
-    if _takes_short_path((q, k, v), options):
-        return attend.attention(q, k, v, **_seeded(options))
-    return _through_operator(DENSE, torch.ops.attend.attention.default, (q, k, v), (), options)
+    return _call(DENSE, {"q": q, "k": k, "v": v}, options)
 
 
 def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, block_table=None, **options):
@@ -52,14 +48,8 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, block_table=No
 
     Raises as `attention` does.
     """
-    given = {name: x for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k), ("block_table", block_table))
-             if x is not None}
-    if _takes_short_path((q, k, v), options | given):
-        return attend.attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, block_table=block_table, **_seeded(options))
-    for name, x in given.items():
-        tensor(name, x)
-    return _through_operator(PACKED, torch.ops.attend.attention_varlen.default, (q, k, v),
-                             (cu_seqlens_q, cu_seqlens_k, block_table), options)
+    return _call(PACKED, {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
+                          "block_table": block_table}, options)
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -72,7 +62,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     attn_mask has a gradient, too, where it is of numbers; they have query's dtype or are float32. What is excluded never influences a
     row, and rows without any key are 0. Raises as `attention` does.
     """
-    if not dropout_p and _takes_short_path((query, key, value), {"attn_mask": attn_mask, "scale": scale}):
+    if not (dropout_p or is_dynamo_compiling() or is_watched() or _requires_grad((query, key, value, attn_mask, scale)) is not False):
         return attend.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
     options = {"scale": scale, "dropout_p": dropout_p}
     for name, x in (("query", query), ("key", key), ("value", value)):
@@ -100,24 +90,52 @@ _WORDS = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask", "bias": "
 
 # --- Which way a call takes -----------------------------------------------------------------------------------------------
 
-
-def _is_plain(x):
-    """Whether a tensor is the CPU's and says nothing about gradients."""
-    return type(x) is Tensor and x.is_cpu and not x.requires_grad
+_NUMBERS = frozenset(("scale", "softcap", "dropout_p"))
+_SIMPLE = frozenset((type(None), bool, int, float, str, attend.soft_cap, attend.gaussian))
 
 
-def _takes_short_path(inputs, options):
-    """Whether nobody is to learn of this call: no gradient, graph, transform, mode or cast. Then attend may read the tensors itself."""
-    if is_dynamo_compiling():
+def _requires_grad(value):
+    """Whether an argument requires a gradient; None where only the operator's checks know what to do with it."""
+    kind = type(value)
+    if kind is Tensor or kind is Parameter:
+        return value.requires_grad if value.is_cpu else None
+    if kind in _SIMPLE:
         return False
-    for x in inputs:
-        if not _is_plain(x):
-            return False
-    for name, value in options.items():
-        if type(value) not in _SIMPLE or type(value) is Tensor and not _is_plain(value) or name == "out":
-            return False
-    return not (_C._len_torch_dispatch_stack() or _C._len_torch_function_stack() or torch.is_autocast_enabled("cpu")
-                or forward_ad._current_level >= 0 or _C._are_functorch_transforms_active() or _C._get_tracing_state())
+    if kind is tuple or kind is list:
+        found = False
+        for x in value:
+            one = _requires_grad(x)
+            if one is None:
+                return None
+            found = found or one
+        return found
+    if kind is attend.alibi:
+        return _requires_grad(value.slopes)
+    if kind is attend.bias:
+        return _requires_grad(value.numbers)
+    return _requires_grad(value.w) if kind is attend.additive else None
+
+
+def _call(family, inputs, options):
+    """Straight to attend, with autograd where it has to know; by the operator where more of PyTorch is to see the call."""
+    if is_dynamo_compiling() or is_watched():
+        return _by_operator(family, inputs, options)
+    found = False
+    for given in (inputs, options):
+        for name, value in given.items():
+            one = _requires_grad(value)
+            if one is None or name == "out" or isinstance(value, Tensor) and name in _NUMBERS:
+                return _by_operator(family, inputs, options)
+            found = found or one
+    if options.get("dropout_p") or options.get("seed") is not None:
+        options = _seeded(options)
+    if not found:
+        return family.forward(**inputs, **options)
+    call = DirectCall(family, inputs | options)
+    if not _C.is_grad_enabled():
+        return _named(options, call.forward(call.take_tensors()))
+    asked = {name: options.get(name, False) for name in family.results}
+    return _named(asked, recorded(call, asked))
 
 
 def _drawn_seed():
@@ -125,36 +143,38 @@ def _drawn_seed():
 
 
 def _seeded(options):
-    """Options of the short path, in which a seed is an integer."""
+    """Options in which a seed is an integer."""
     seed = options.get("seed")
     if isinstance(seed, Tensor):
         return options | {"seed": seed_tensor(seed).item() % 2**64}
-    if seed is None and options.get("dropout_p"):
-        return options | {"seed": _drawn_seed().item()}
-    return options
+    return options if seed is not None else options | {"seed": _drawn_seed().item()}
 
 
-def _through_operator(family, operator, inputs, packed, options):
-    for name, x in zip(family.inputs, inputs):
-        tensor(name, x)
-    asked = []
+def _by_operator(family, inputs, options):
+    for name, x in inputs.items():
+        if x is not None or name not in ("cu_seqlens_k", "block_table"):
+            tensor(name, x)
+    asked = {}
     for name in family.results:
         given = options.pop(name, None)
         if name == "return_scores":
-            asked.append(None if given is None else word(name, given))
+            asked[name] = None if given is None else word(name, given)
         else:
-            asked.append(given is not None and flag(name, given))
+            asked[name] = given is not None and flag(name, given)
     for name in options:
         if name not in OPTIONS or family is PACKED and name in ("mask", "bias", "layout"):
             raise TypeError(f"{family.name}() got an unexpected keyword argument {name!r}")
     arguments = arguments_of(options)
     if arguments["dropout_p"] and arguments["seed"] is None:
         arguments["seed"] = _drawn_seed()
-    results = operator(*inputs, *packed, *arguments.values(), *asked)
+    return _named(asked, family.operator()(*inputs.values(), *arguments.values(), *asked.values()))
+
+
+def _named(asked, results):
+    """Results as attend gives them: out alone, or a named tuple."""
     if len(results) == 1:
         return results[0]
-    names = tuple(bool(x) for x in asked)
-    return _RESULTS[names + (False,) * (3 - len(names))](*results)
+    return _RESULTS[tuple(bool(asked.get(name)) for name in DENSE.results)](*results)
 
 
 def _signature_of(function):

@@ -14,5 +14,7 @@ vmap: NotImplementedError says so. Where nothing is to be recorded, calls go str
 
 from attend.torch import _operators as _operators  # registers them
 from attend.torch._calls import attention, attention_varlen, scaled_dot_product_attention
+from attend.torch._replace import replace_sdpa
+from attend.torch._transformers import register_with_transformers
 
-__all__ = ["attention", "attention_varlen", "scaled_dot_product_attention"]
+__all__ = ["attention", "attention_varlen", "register_with_transformers", "replace_sdpa", "scaled_dot_product_attention"]

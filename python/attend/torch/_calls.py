@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, _C
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
+from torch.nn.attention.bias import CausalBias, CausalVariant
 
 import attend
 from attend import _results
@@ -56,7 +57,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """torch.nn.functional.scaled_dot_product_attention, computed by attend, with gradients.
 
     query is (..., H, L, E), key (..., Hk, S, E), value (..., Hk, S, Ev); the result is (..., H, L, Ev). Parameters mean what they
-    mean for PyTorch: attn_mask is boolean, True = attend, or numbers that are added; is_causal is from the upper left, and not beside
+    mean for PyTorch: attn_mask is boolean, True = attend, numbers that are
+    added, or a CausalBias; is_causal is from the upper left, and not beside
     attn_mask; without enable_gqa, query and key have as many heads. Dropout takes its seed from PyTorch's generator.
 
     attn_mask has a gradient, too, where it is of numbers; they have query's dtype or are float32. What is excluded never influences a
@@ -67,7 +69,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     options = {"scale": scale, "dropout_p": dropout_p}
     for name, x in (("query", query), ("key", key), ("value", value)):
         tensor(name, x)
-    if attn_mask is not None:
+    if isinstance(attn_mask, CausalBias):
+        corner = "upper_left" if attn_mask.variant == CausalVariant.UPPER_LEFT else "lower_right"
+        options |= {"causal": True, "query_offset": corner}
+    elif attn_mask is not None:
         options["mask" if tensor("attn_mask", attn_mask).dtype == torch.bool else "bias"] = attn_mask
     if flag("is_causal", is_causal):
         if attn_mask is not None:

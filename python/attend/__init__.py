@@ -182,8 +182,9 @@ def attention_backward(dout, q, k, v, out, lse, *, dlse=None, mask=None, bias=No
 
     All other arguments mean what they mean for `attention`; dropout needs its seed.
 
-    Returns a dict: dq, dk, dv, and dbias, dsinks, dalibi, drelative where these were given as arrays. Each has shape and dtype
-    of what it is the gradient of: what was broadcast is summed up. Pairs that are excluded add exactly nothing, and rows
+    Returns a dict: dq, dk, dv, and dbias, dsinks, dalibi, drelative where these were given as arrays, and dscore where score was
+    given, a list of as many places, None where there is no array. Each has shape and dtype of what it is the gradient of: what was
+    broadcast is summed up. Pairs that are excluded add exactly nothing, and rows
     without any allowed key have gradients of exactly 0. The result does not depend on the number of threads, to the last bit.
 
     So far for the softmax of dot products: ValueError names any other. Raises ValueError and TypeError as `attention` does.

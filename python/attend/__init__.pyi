@@ -2,7 +2,7 @@ from typing import Any, Iterable, Literal, Protocol, Sequence, SupportsFloat, Su
 
 from typing_extensions import Unpack
 
-from attend import jax as jax, onnx as onnx
+from attend import jax as jax, onnx as onnx, torch as torch
 from attend._cache import KVCache as KVCache, PagedKVCache as PagedKVCache
 from attend._compatibility import additive as additive, gaussian as gaussian
 from attend._results import (
@@ -160,13 +160,13 @@ def attention_varlen(
     return_lse: bool = False, **options: Unpack[_PackedOptions]
 ) -> Any: ...
 def attention_backward(
-    dout: _Array, q: _ArrayT, k: _Array, v: _Array, out: _Array, lse: _Array, *, dlse: _Array | None = None,
+    dout: _Array, q: _Array, k: _Array, v: _Array, out: _Array, lse: _Array, *, dlse: _Array | None = None,
     **options: Unpack[_Options]
-) -> dict[str, _ArrayT]: ...
+) -> dict[str, Any]: ...
 def attention_varlen_backward(
-    dout: _Array, q: _ArrayT, k: _Array, v: _Array, out: _Array, lse: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array, *,
+    dout: _Array, q: _Array, k: _Array, v: _Array, out: _Array, lse: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array, *,
     dlse: _Array | None = None, **options: Unpack[_PackedBackwardOptions]
-) -> dict[str, _ArrayT]: ...
+) -> dict[str, Any]: ...
 @overload
 def decode(
     q: _ArrayT, cache: KVCache | PagedKVCache, *, out: None = None, return_lse: Literal[False] = False,

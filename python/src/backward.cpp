@@ -30,7 +30,8 @@ class forward_results {
   std::optional<borrowed_array> dlse_;
 };
 
-/// A new array for every gradient there is of a call, of the kind that q is and the dtype of what it is the gradient of.
+/// A new array for every gradient there is of a call, of the kind that q is and the dtype of what it is the gradient of. Those of
+/// the score list are a list of as many places, None where a function has no array.
 class new_gradients {
  public:
   new_gradients(nb::handle like, const inputs& in, const options& how) : factory_(like, in.q().type) {
@@ -41,6 +42,11 @@ class new_gradients {
     add("dsinks", to_.dsinks, how.sinks);
     add("dalibi", to_.dalibi, how.alibi.given());
     add("drelative", to_.drelative, how.relative);
+    for (int n = 0; n < how.score.size(); ++n) {
+      const score_step& step = how.score.begin()[n];
+      const array_view& numbers = step.what == score_step::kind::bias ? step.numbers : step.slopes.given();
+      score_.push_back(numbers ? make(to_.dscore[static_cast<std::size_t>(n)], numbers) : nb::none());
+    }
   }
 
   const gradients& to() const noexcept { return to_; }
@@ -48,20 +54,28 @@ class new_gradients {
   nb::dict finish() {
     nb::dict all;
     for (auto& [name, array] : made_) all[name] = factory_.finish(std::move(array));
+    if (score_.empty()) return all;
+    nb::list of_score;
+    for (nb::object& array : score_) of_score.append(array.is_none() ? array : factory_.finish(std::move(array)));
+    all["dscore"] = of_score;
     return all;
   }
 
  private:
   void add(const char* name, mutable_array_view& view, const array_view& of) {
-    if (!of) return;
+    if (of) made_.emplace_back(name, make(view, of));
+  }
+
+  nb::object make(mutable_array_view& view, const array_view& of) {
     result_factory::fresh fresh = factory_.make(of.shape, of.type);
     view = fresh.view;
-    made_.emplace_back(name, std::move(fresh.array));
+    return std::move(fresh.array);
   }
 
   result_factory factory_;
   gradients to_;
   std::vector<std::pair<const char*, nb::object>> made_;
+  std::vector<nb::object> score_;
 };
 
 }  // namespace

@@ -55,6 +55,17 @@ def test_arrays_among_the_options_have_gradients_of_their_shapes():
         np.testing.assert_allclose(got[f"d{name}"], by, atol=1e-7, err_msg=name)
 
 
+def test_arrays_of_the_score_list_have_gradients_by_their_place():
+    first, slopes, second = normal(4, 3, 1), normal(4), normal(1, 6)
+    options = {"score": [attend.bias(first), attend.soft_cap(2.0), attend.alibi(slopes), attend.bias(second)], "query_offset": 0}
+    q, k, v, y, lse, dout, _ = problem(**options)
+    got = attend.attention_backward(dout, q, k, v, y, lse, **options)
+    assert list(got) == ["dq", "dk", "dv", "dscore"] and got["dscore"][1] is None
+    for place, x in ((0, first), (2, slopes), (3, second)):
+        by = slope(lambda: (dout * attend.attention(q, k, v, **options)).sum(), x)
+        np.testing.assert_allclose(got["dscore"][place], by, atol=1e-7, err_msg=str(place))
+
+
 def test_slopes_of_the_paper_have_none():
     q, k, v, y, lse, dout, _ = problem(alibi=True, query_offset=0)
     assert list(attend.attention_backward(dout, q, k, v, y, lse, alibi=True, query_offset=0)) == ["dq", "dk", "dv"]

@@ -45,8 +45,8 @@ PACKED = Family("attention_varlen", ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_
 
 def is_watched():
     """Whether something of PyTorch's wants to see operators: a mode, a transform, a cast, a level of forward mode, a trace."""
-    return (_C._len_torch_dispatch_stack() or _C._len_torch_function_stack() or _C._are_functorch_transforms_active()
-            or forward_ad._current_level >= 0 or torch.is_autocast_enabled("cpu") or _C._get_tracing_state() is not None)
+    return (_C._len_torch_dispatch_stack() or _C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+            or torch.is_autocast_enabled("cpu") or _C._get_tracing_state() is not None)
 
 
 def refuse_tangents(name, values):
@@ -194,8 +194,9 @@ class Gradients(_SingleLevelFunction):
         call, saved = ctx.call, ctx.saved_tensors
         tensors = saved[:len(call.gradients)]
         out, lse = (*saved[len(tensors):], None)[:2]
-        if dout is None:
-            dout = out.new_zeros(()).expand(out.shape)
+        # attend reads memory, which holds the other sign of what comes from the imaginary part of a conjugate.
+        dout = out.new_zeros(()).expand(out.shape) if dout is None else dout.resolve_neg()
+        dlse = None if dlse is None else dlse.resolve_neg()
         needed = ctx.needs_input_grad[1:]
         wanted = {name for name, is_needed in zip(call.gradients, needed) if is_needed}
         got = call.backward(tensors, wanted, dout, out, lse, dlse)

@@ -13,6 +13,7 @@ from attend import _results
 from attend._names import in_words_of
 from attend.torch._arguments import OPTIONS, arguments_of, flag, seed_tensor, tensor, word
 from attend.torch._autograd import DENSE, PACKED, DirectCall, is_watched, recorded
+
 _RESULTS = {  # lse, weights, scores
     (True, False, False): _results.OutLse, (False, True, False): _results.OutWeights, (False, False, True): _results.OutScores,
     (True, True, False): _results.OutLseWeights, (True, False, True): _results.OutLseScores,
@@ -103,7 +104,7 @@ def _requires_grad(value):
     """Whether an argument requires a gradient; None where only the operator's checks know what to do with it."""
     kind = type(value)
     if kind is Tensor or kind is Parameter:
-        return value.requires_grad if value.is_cpu else None
+        return value.requires_grad if value.is_cpu and not value.is_neg() else None
     if kind in _SIMPLE:
         return False
     if kind is tuple or kind is list:

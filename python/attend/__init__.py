@@ -171,7 +171,7 @@ def attention_backward(dout, q, k, v, out, lse, *, dlse=None, mask=None, bias=No
                        prefix=None, query_segments=None, key_segments=None, key_lengths=None, grid=None, neighborhood=None,
                        dilation=1, border="clip", relative=None, scale=None, softcap=None, alibi=None, sinks=None, score=None,
                        compatibility="dot", normalizer="softmax", dropout_p=0.0, seed=None, layout="bhld", reproducible=False,
-                       threads=None):
+                       threads=None, wanted=None):
     """Gradients of ``sum(dout * out) + sum(dlse * lse)``, where (out, lse) is what `attention` gives for the same arguments.
 
     Scores are made again tile by tile, so that memory grows with L and S, never with their product.
@@ -179,6 +179,8 @@ def attention_backward(dout, q, k, v, out, lse, *, dlse=None, mask=None, bias=No
     dout: the gradient by out, of its shape and dtype.
     out, lse: as `attention` gave them with return_lse.
     dlse: the gradient by lse, of its shape and dtype.
+
+    wanted: a list of names of those gradients that are computed, as in the result; by default all.
 
     All other arguments mean what they mean for `attention`; dropout needs its seed.
 
@@ -196,7 +198,7 @@ def attention_varlen_backward(dout, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_
                               query_offset="lower_right", prefix=None, query_segments=None, key_segments=None, key_lengths=None,
                               grid=None, neighborhood=None, dilation=1, border="clip", relative=None, scale=None, softcap=None,
                               alibi=None, sinks=None, score=None, compatibility="dot", normalizer="softmax", dropout_p=0.0,
-                              seed=None, reproducible=False, threads=None):
+                              seed=None, reproducible=False, threads=None, wanted=None):
     """The same of `attention_varlen`: everything in its shapes and by its rules.
 
     Returns a dict as `attention_backward` does. A sequence's dq, dk and dv have the same bits alone and in any pack.

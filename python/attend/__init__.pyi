@@ -161,11 +161,11 @@ def attention_varlen(
 ) -> Any: ...
 def attention_backward(
     dout: _Array, q: _Array, k: _Array, v: _Array, out: _Array, lse: _Array, *, dlse: _Array | None = None,
-    **options: Unpack[_Options]
+    wanted: Sequence[str] | set[str] | None = None, **options: Unpack[_Options]
 ) -> dict[str, Any]: ...
 def attention_varlen_backward(
     dout: _Array, q: _Array, k: _Array, v: _Array, out: _Array, lse: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array, *,
-    dlse: _Array | None = None, **options: Unpack[_PackedBackwardOptions]
+    dlse: _Array | None = None, wanted: Sequence[str] | set[str] | None = None, **options: Unpack[_PackedBackwardOptions]
 ) -> dict[str, Any]: ...
 @overload
 def decode(

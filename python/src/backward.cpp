@@ -1,3 +1,4 @@
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -6,6 +7,8 @@
 #include "calls.hpp"
 #include "entry.hpp"
 #include "inputs.hpp"
+#include "python_objects.hpp"
+#include "readers.hpp"
 #include "results.hpp"
 #include "run.hpp"
 
@@ -30,11 +33,44 @@ class forward_results {
   std::optional<borrowed_array> dlse_;
 };
 
-/// A new array for every gradient there is of a call, of the kind that q is and the dtype of what it is the gradient of. Those of
-/// the score list are a list of as many places, None where a function has no array.
+/// Names of gradients that the caller wants; by default all there are.
+class wanted_names {
+ public:
+  explicit wanted_names(nb::handle given) : all_(given.is_none()) {
+    if (all_) return;
+    const bool is_list = PyList_Check(given.ptr()) || PyTuple_Check(given.ptr()) || PyAnySet_Check(given.ptr());
+    if (!is_list) refuse_type("wanted", "a list of names of gradients, or None for all", given);
+    for (nb::handle name : nb::iter(given)) {
+      if (!PyUnicode_Check(name.ptr())) refuse_type("wanted", "names of gradients", name);
+      names_.push_back(text_of(name));
+    }
+  }
+
+  /// Whether it is wanted, of which there is a gradient in this call.
+  bool take(const char* name) {
+    offered_ += offered_.empty() ? name : std::string(", ") + name;
+    return std::erase(names_, name) > 0 || all_;
+  }
+
+  /// Refuses names that nothing was offered for.
+  void finish() const {
+    if (!names_.empty()) throw argument_error("wanted", "names of gradients of this call, " + offered_, "'" + names_[0] + "'");
+  }
+
+ private:
+  bool all_;
+  std::vector<std::string> names_;
+  std::string offered_;
+};
+
+/// A new array for every gradient that is wanted, of the kind that q is and the dtype of what it is the gradient of. Those of the
+/// score list are a list of as many places, None where a function has no array.
 class new_gradients {
  public:
-  new_gradients(nb::handle like, const inputs& in, const options& how) : factory_(like, in.q().type) {
+  new_gradients(nb::handle like, const inputs& in, const options& how, wanted_names wanted) : factory_(like, in.q().type) {
+    const auto add = [&](const char* name, mutable_array_view& view, const array_view& of) {
+      if (of && wanted.take(name)) made_.emplace_back(name, make(view, of));
+    };
     add("dq", to_.dq, in.q());
     add("dk", to_.dk, in.k());
     add("dv", to_.dv, in.v());
@@ -42,11 +78,14 @@ class new_gradients {
     add("dsinks", to_.dsinks, how.sinks);
     add("dalibi", to_.dalibi, how.alibi.given());
     add("drelative", to_.drelative, how.relative);
-    for (int n = 0; n < how.score.size(); ++n) {
-      const score_step& step = how.score.begin()[n];
-      const array_view& numbers = step.what == score_step::kind::bias ? step.numbers : step.slopes.given();
-      score_.push_back(numbers ? make(to_.dscore[static_cast<std::size_t>(n)], numbers) : nb::none());
+    if (how.score.size() > 0 && wanted.take("dscore")) {
+      for (int n = 0; n < how.score.size(); ++n) {
+        const score_step& step = how.score.begin()[n];
+        const array_view& numbers = step.what == score_step::kind::bias ? step.numbers : step.slopes.given();
+        score_.push_back(numbers ? make(to_.dscore[static_cast<std::size_t>(n)], numbers) : nb::none());
+      }
     }
+    wanted.finish();
   }
 
   const gradients& to() const noexcept { return to_; }
@@ -62,10 +101,6 @@ class new_gradients {
   }
 
  private:
-  void add(const char* name, mutable_array_view& view, const array_view& of) {
-    if (of) made_.emplace_back(name, make(view, of));
-  }
-
   nb::object make(mutable_array_view& view, const array_view& of) {
     result_factory::fresh fresh = factory_.make(of.shape, of.type);
     view = fresh.view;
@@ -84,7 +119,7 @@ nb::object attention_backward(const argument_slots& arguments) {
   const inputs in(arguments);
   const forward_results given(arguments);
   call_options call(option_arguments(arguments.first_option()), in.q().type);
-  new_gradients made(arguments.input(0), in, call.how);
+  new_gradients made(arguments.input(0), in, call.how, wanted_names(arguments.input(11)));
   run(call.how, [&](const options& how) { attend::attention_backward(given.views(), in.q(), in.k(), in.v(), made.to(), how); });
   return made.finish();
 }
@@ -95,7 +130,7 @@ nb::object attention_varlen_backward(const argument_slots& arguments) {
   const integer_array starts_q = integer_array::boundaries(arguments.input(3), "cu_seqlens_q");
   const integer_array starts_k = integer_array::boundaries(arguments.input(4), "cu_seqlens_k");
   call_options call(option_arguments(arguments.first_option()), in.q().type);
-  new_gradients made(arguments.input(0), in, call.how);
+  new_gradients made(arguments.input(0), in, call.how, wanted_names(arguments.input(11)));
   run(call.how, [&](const options& how) {
     attend::attention_varlen_backward(given.views(), in.q(), in.k(), in.v(), starts_q.view(), starts_k.view(), made.to(), how);
   });

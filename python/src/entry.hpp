@@ -10,8 +10,8 @@ namespace nb = nanobind;
 
 /// Arguments by their place: the inputs of a call, its options in the order of option_arguments, what it gives back.
 struct argument_slots {
-  /// q, k, v, cu_seqlens_*, block_table, cache, sequences, dout, lse, dlse; ...; out, return_*
-  static constexpr int inputs = 11, options = 26, results = 4;
+  /// q, k, v, cu_seqlens_*, block_table, cache, sequences, dout, lse, dlse, wanted; ...; out, return_*
+  static constexpr int inputs = 12, options = 26, results = 4;
   static constexpr int count = inputs + options + results;
 
   PyObject* values[count];

@@ -94,6 +94,21 @@ def test_packed_sequences_give_what_each_gives_alone():
             assert (alone[name][0] == got[name][part]).all(), name
 
 
+def test_only_what_is_wanted_is_computed():
+    options = {"bias": normal(4, 1, 6), "score": [attend.bias(normal(6)), attend.soft_cap(2.0)]}
+    q, k, v, y, lse, dout, _ = problem(**options)
+    everything = attend.attention_backward(dout, q, k, v, y, lse, **options)
+    for names in (["dq"], ("dk", "dbias"), {"dv", "dscore"}, []):
+        some = attend.attention_backward(dout, q, k, v, y, lse, wanted=names, **options)
+        assert set(some) == set(names)
+        for name in names:
+            np.testing.assert_array_equal(some[name][0], everything[name][0])
+    with pytest.raises(ValueError, match="^wanted: expected names of gradients of this call, dq, dk, dv, dbias, dscore, got 'dsinks'"):
+        attend.attention_backward(dout, q, k, v, y, lse, wanted=["dq", "dsinks"], **options)
+    with pytest.raises(TypeError, match="^wanted: expected a list of names of gradients, or None for all, got str"):
+        attend.attention_backward(dout, q, k, v, y, lse, wanted="dq", **options)
+
+
 def test_what_is_wrong_is_named():
     q, k, v, y, lse, dout, _ = problem()
     with pytest.raises(ValueError, match=r"^dout: expected shape \(2, 4, 3, 4\), got \(2, 4, 3, 5\)"):

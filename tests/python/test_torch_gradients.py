@@ -154,6 +154,22 @@ def test_what_is_frozen_gets_no_gradient(torch):
         assert not attend.torch.attention(q, k, v, bias=bias).requires_grad
 
 
+def test_gradients_of_what_is_frozen_are_not_computed(torch, monkeypatch):
+    from attend.torch import _calls
+
+    asked = []
+
+    def spy(*arguments, wanted, **options):
+        asked.append(wanted)
+        return attend.attention_backward(*arguments, wanted=wanted, **options)
+
+    monkeypatch.setattr(_calls, "DENSE", _calls.DENSE._replace(backward=spy))
+    q, k, v = inputs(torch)
+    attend.torch.attention(q, k.detach(), v, bias=torch.randn(L, S, dtype=q.dtype)).sum().backward()
+    attend.torch.attention(q.detach(), k, v.detach(), score=[attend.soft_cap(2.0), attend.bias(normal(torch, S))]).sum().backward()
+    assert asked == [{"dq", "dv"}, {"dk", "dscore"}]
+
+
 def test_a_tensor_that_was_changed_after_the_call_is_noticed(torch):
     q, k, v = inputs(torch)
     mask = torch.ones(L, S, dtype=torch.bool)

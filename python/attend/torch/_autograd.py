@@ -119,6 +119,11 @@ class Call:
         return self.packed.get("normalizer", "softmax") == "softmax"
 
 
+def arrays_of_score(got):
+    """Gradients of the arrays of a score list, in their order."""
+    return [x for x in got.get("dscore", ()) if x is not None]
+
+
 def _detached(tensors):
     return [x.detach() if x.requires_grad else x for x in tensors]
 
@@ -136,8 +141,8 @@ class DirectCall(Call):
             inputs = {name: given.pop(name) for name in self.family.backward_inputs}
             return backward_by_operator(self.family, inputs | arguments_of(given), wanted, dout, out, lse, dlse)
         got = self.family.backward(dout=dout, out=out.detach(), lse=lse if lse is None else lse.detach(), dlse=dlse,
-                                   **self._without_results(_detached(tensors)))
-        return got | {("dscore", n): x for n, x in enumerate(x for x in got.get("dscore", ()) if x is not None)}
+                                   wanted={name if isinstance(name, str) else "dscore" for name in wanted}, **self._without_results(_detached(tensors)))
+        return got | {("dscore", n): x for n, x in enumerate(arrays_of_score(got))}
 
 
     def _without_results(self, tensors):

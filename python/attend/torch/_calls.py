@@ -141,6 +141,7 @@ def _call(family, inputs, options):
     if not _C.is_grad_enabled():
         return _named(options, call.forward(call.take_tensors()))
     asked = {name: options.get(name, False) for name in family.results}
+    flag("return_lse", asked["return_lse"])
     return _named(asked, recorded(call, asked))
 
 

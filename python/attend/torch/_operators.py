@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, _C
 
 from attend.torch._arguments import NAMES, SCHEMA, options_of
-from attend.torch._autograd import (DENSE, GRADIENTS, ORDER, PACKED, BackwardCall, NoSecond, OperatorCall, apply, recorded,
+from attend.torch._autograd import (DENSE, GRADIENTS, ORDER, PACKED, BackwardCall, NoSecond, OperatorCall, apply, arrays_of_score, recorded,
                                     refuse_tangents)
 
 LIBRARY = torch.library.Library("attend", "DEF")
@@ -61,9 +61,11 @@ def _computed_backward(family):
 
     def kernel(*values):
         given = {name: _readable(name, value) for name, value in zip(names, values)}
-        got = family.backward(**{name: given[name] for name in inputs}, **options_of(given[name] for name in NAMES))
-        gradients = [*(got.get(name) for name in ORDER), *(x for x in got.get("dscore", ()) if x is not None)]
-        return [x for x, is_wanted in zip(gradients, values[-1]) if is_wanted]
+        wanted = values[-1]
+        taken = {name for name, is_wanted in zip(ORDER, wanted) if is_wanted} | ({"dscore"} if any(wanted[len(ORDER):]) else set())
+        got = family.backward(**{name: given[name] for name in inputs}, wanted=taken, **options_of(given[name] for name in NAMES))
+        gradients = [*(got.get(name) for name in ORDER), *arrays_of_score(got)]
+        return [x for x, is_wanted in zip(gradients, wanted) if is_wanted]
 
     return kernel
 

@@ -16,21 +16,24 @@ LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, HIDDEN = 4, 128, 4, 2, 32, 352
 ROTARY_BASE, EPSILON = 10000.0, 1e-5
 
 
-def new_weights(vocabulary):
+def new_weights(vocabulary, generator=None):
     """Their shapes are what attend-generate knows of the model's sizes."""
+    def randn(*shape):
+        return torch.randn(*shape, generator=generator)
+
     inner = 0.02 / math.sqrt(2 * LAYERS)  # what joins the residual stream, so that its size does not depend on the depth (GPT-2)
-    weights = {"embedding": 0.02 * torch.randn(vocabulary, WIDTH), "norm": torch.ones(WIDTH)}
+    weights = {"embedding": 0.02 * randn(vocabulary, WIDTH), "norm": torch.ones(WIDTH)}
     for layer in range(LAYERS):
         weights |= {f"layers.{layer}.{name}": tensor for name, tensor in {
             "attention_norm": torch.ones(WIDTH),
-            "q": 0.02 * torch.randn(HEADS, HEAD_WIDTH, WIDTH),
-            "k": 0.02 * torch.randn(KV_HEADS, HEAD_WIDTH, WIDTH),
-            "v": 0.02 * torch.randn(KV_HEADS, HEAD_WIDTH, WIDTH),
-            "o": inner * torch.randn(WIDTH, HEADS, HEAD_WIDTH),
+            "q": 0.02 * randn(HEADS, HEAD_WIDTH, WIDTH),
+            "k": 0.02 * randn(KV_HEADS, HEAD_WIDTH, WIDTH),
+            "v": 0.02 * randn(KV_HEADS, HEAD_WIDTH, WIDTH),
+            "o": inner * randn(WIDTH, HEADS, HEAD_WIDTH),
             "mlp_norm": torch.ones(WIDTH),
-            "gate": 0.02 * torch.randn(HIDDEN, WIDTH),
-            "up": 0.02 * torch.randn(HIDDEN, WIDTH),
-            "down": inner * torch.randn(WIDTH, HIDDEN)}.items()}
+            "gate": 0.02 * randn(HIDDEN, WIDTH),
+            "up": 0.02 * randn(HIDDEN, WIDTH),
+            "down": inner * randn(WIDTH, HIDDEN)}.items()}
     return weights
 
 

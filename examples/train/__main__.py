@@ -16,11 +16,11 @@ TASKS = {"digits": ("digits", "Digits"), "language": ("language", "Language"), "
 PLOTS = pathlib.Path("build/train")
 
 
-def at_least(least):
+def whole(least, most=2**31 - 1):
     """A parser of whole numbers."""
     def number(text):
-        if not text.lstrip("-").isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected {least} or more, got {text}")
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, got {text}")
         return int(text)
 
     return number
@@ -36,10 +36,10 @@ def picture(text):
 def arguments(argv):
     parser = argparse.ArgumentParser(prog="./dev train", description=__doc__)
     parser.add_argument("task", nargs="?", choices=TASKS, default="digits", help="default: digits")
-    parser.add_argument("--steps", type=at_least(1), help="of each training; default: what the task needs")
+    parser.add_argument("--steps", type=whole(1), help="of each training; default: what the task needs")
     parser.add_argument("--only", choices=("attend", "pytorch"), help="one training instead of three, and nothing to compare")
-    parser.add_argument("--seed", type=at_least(0), default=0, help="of weights and batches; default: 0")
-    parser.add_argument("--threads", type=at_least(1), default=torch.get_num_threads(),
+    parser.add_argument("--seed", type=whole(0), default=0, help="of weights and batches; default: 0")
+    parser.add_argument("--threads", type=whole(1, 1024), default=torch.get_num_threads(),
                         help="of attend and of PyTorch; default: those of PyTorch, %(default)s here")
     parser.add_argument("--plot", type=picture, metavar="FILE", help=f"the curves, as .png, .svg or .pdf; default: {PLOTS}/TASK.png")
     return parser.parse_args(argv)
@@ -57,9 +57,11 @@ def main(argv=None):
     if args.only:
         runs = [Run(task, {"attend": "attend", "pytorch": "PyTorch"}[args.only], args.seed, steps)]
     else:
-        runs = [Run(task, name, seed, steps) for name, seed in (("attend", args.seed), ("PyTorch", args.seed), ("PyTorch", args.seed + 1))]
+        trainings = (("attend", args.seed), ("PyTorch", args.seed), ("PyTorch", args.seed + 1))
+        runs = [Run(task, name, seed, steps) for name, seed in trainings]
     first = {key: tensor.detach().clone() for key, tensor in runs[0].weights.items()}
-    print(f"{task.title}: {sum(tensor.numel() for tensor in first.values())} parameters, {steps} steps, seed {args.seed}, {args.threads} threads\n")
+    parameters = sum(tensor.numel() for tensor in first.values())
+    print(f"{task.title}: {parameters} parameters, {steps} steps, seed {args.seed}, {args.threads} threads\n", flush=True)
     train(runs)
 
     print(report.results(task, runs))
@@ -71,7 +73,8 @@ def main(argv=None):
         return 0
     checks = comparison.checks(task, *runs, first)
     low, middle, high = comparison.speed(*runs[:2])
-    print("", report.verdicts(checks), "", f"a step through attend is {middle:.2f} times as fast (quartiles {low:.2f} to {high:.2f})", sep="\n")
+    print("", report.verdicts(checks), sep="\n")
+    print(f"\na step through attend is {middle:.2f} times as fast (quartiles {low:.2f} to {high:.2f})")
     return 0 if all(check.holds() for check in checks) else 1
 
 

@@ -34,7 +34,8 @@ class Check:
 
 def windows(losses):
     """Means over up to WINDOWS parts of a curve."""
-    return torch.tensor([part.mean() for part in torch.tensor(losses, dtype=torch.float64).tensor_split(min(WINDOWS, len(losses)))])
+    parts = torch.tensor(losses, dtype=torch.float64).tensor_split(min(WINDOWS, len(losses)))
+    return torch.stack([part.mean() for part in parts])
 
 
 def distance(a, b):
@@ -43,7 +44,7 @@ def distance(a, b):
 
 
 def gradient_difference(task, weights):
-    """The largest relative difference, over the tensors of the model, of gradients through task.attentions, of a part of what is held out."""
+    """Gradients of a part of what is held out, through attend and PyTorch: the largest relative difference of a tensor's."""
     batch = tuple(tensor[:task.part] for tensor in task.held_out)
     weights = {name: tensor.detach().requires_grad_(True) for name, tensor in weights.items()}
     ours, theirs = (torch.autograd.grad(task.losses(weights, batch, task.attentions[name]).mean(), list(weights.values()))

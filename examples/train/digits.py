@@ -71,7 +71,8 @@ class Digits(Task):
         for layer in range(LAYERS):
             at = f"layers.{layer}."
             weights |= norm(at + "attention_norm") | norm(at + "mlp_norm")
-            weights |= linear(at + "qkv", 3 * HEADS * HEAD_WIDTH, WIDTH, generator) | linear(at + "o", WIDTH, HEADS * HEAD_WIDTH, generator)
+            weights |= linear(at + "qkv", 3 * HEADS * HEAD_WIDTH, WIDTH, generator)
+            weights |= linear(at + "o", WIDTH, HEADS * HEAD_WIDTH, generator)
             weights |= linear(at + "up", HIDDEN, WIDTH, generator) | linear(at + "down", WIDTH, HIDDEN, generator)
             weights[at + "relative"] = torch.zeros(HEADS, REACH, REACH)
         return weights
@@ -111,7 +112,7 @@ class Digits(Task):
         return {f"right of {len(classes)} pictures held out": f"{100 * right.float().mean().item():.2f} %"}
 
     def notes(self, weights, attention):
-        """What the tables have come to: who is close and who is far."""
+        """How large the biases of the tables have become, and where."""
         lines = []
         for layer in range(LAYERS):
             table = weights[f"layers.{layer}.relative"]

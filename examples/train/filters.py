@@ -88,5 +88,6 @@ class Filter(Task):
         for size in UNSEEN:
             points, sizes, told = clouds(self.directions, 100, (size, size), torch.Generator().manual_seed(size), noise=0)
             error = self.say(weights, points, sizes, attention) - told
-            lines.append(f"{size:6d} points: error {error.square().mean().sqrt():.4f} where what is to be told is {told.square().mean().sqrt():.3f}")
+            root = [x.square().mean().sqrt().item() for x in (error, told)]
+            lines.append(f"{size:6d} points: error {root[0]:.4f} where what is to be told is {root[1]:.3f}")
         return lines

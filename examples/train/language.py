@@ -1,4 +1,4 @@
-"""The language model of examples/generate: bytes in, the next byte out, causal attention with four query heads on two of keys and values."""
+"""The language model of examples/generate: bytes in, the next byte out; causal, four query heads on two of keys and values."""
 
 import torch
 

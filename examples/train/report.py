@@ -29,7 +29,9 @@ def results(task, runs):
 
 
 def verdicts(checks):
-    rows = [[check.name, f"{check.value:.2g}", f"{check.bound:.2g}", check.source, "holds" if check.holds() else "TOO FAR"] for check in checks]
+    """Each check of comparison.py, and whether it holds."""
+    rows = [[check.name, f"{check.value:.2g}", f"{check.bound:.2g}", check.source, "holds" if check.holds() else "TOO FAR"]
+            for check in checks]
     return table(["attend to PyTorch", "difference", "at most", "from", ""], rows)
 
 

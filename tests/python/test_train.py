@@ -125,9 +125,11 @@ def test_one_training_alone_has_nothing_to_compare(example, capsys, tmp_path, on
 
 
 @pytest.mark.parametrize("args, message", [
-    (["pictures"], "invalid choice: 'pictures'"), (["digits", "--steps", "0"], "argument --steps: expected 1 or more, got 0"),
-    (["--threads", "-1"], "argument --threads: expected 1 or more, got -1"), (["--only", "jax"], "invalid choice: 'jax'"),
-    (["--seed", "-1"], "argument --seed: expected 0 or more, got -1"),
+    (["pictures"], "invalid choice: 'pictures'"),
+    (["digits", "--steps", "0"], "argument --steps: expected a whole number from 1 to 2147483647, got 0"),
+    (["--threads", "-1"], "argument --threads: expected a whole number from 1 to 1024, got -1"),
+    (["--only", "jax"], "invalid choice: 'jax'"),
+    (["--seed", "-1"], "argument --seed: expected a whole number from 0 to 2147483647, got -1"),
     (["--plot", "curves.txt"], "argument --plot: expected the name of a picture (.png, .svg, .pdf), got curves.txt"),
 ], ids=str)
 def test_arguments_that_mean_nothing_are_refused(example, capsys, args, message):

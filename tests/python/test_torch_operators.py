@@ -72,9 +72,10 @@ def test_operators_keep_their_contract(torch, name):
 
 
 def test_backward_operators_keep_their_contract_with_arrays(torch):
-    given, options = [x.detach() for x in inputs(torch)], {x: y.detach() for x, y in options_of(torch, "arrays").items() if x != "query_offset"}
     from attend.torch._arguments import arguments_of
 
+    given = inputs(torch, requires_grad=False)
+    options = {name: x.detach() for name, x in options_of(torch, "arrays").items() if name != "query_offset"}
     score = [attend.bias(torch.randn(L, S)), attend.soft_cap(3.0)]
     out, lse = attend.torch.attention(*given, score=score, query_offset=1, **options, return_lse=True)
     arguments = arguments_of(options | {"score": score, "query_offset": 1})
@@ -185,6 +186,28 @@ def test_autocast_casts_as_for_pytorchs_own(torch, dtype):
     assert all(x.dtype is given[0].dtype for x in by)
     expected = torch.autograd.grad(theirs.sum(), (*given, mask))
     torch.testing.assert_close(by, expected, atol=0.1, rtol=0.05)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_autocast_within_a_compiled_graph_casts_too(torch, backend):
+    given = inputs(torch)
+
+    def function(*x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return attend.torch.attention(*x, causal=True, query_offset=2)
+
+    compiled = torch.compile(function, fullgraph=True, backend=backend)
+    (y, by), (expected, expected_by) = gradients(torch, compiled, given, {}), gradients(torch, function, given, {})
+    assert y.dtype is torch.bfloat16 and torch.equal(y, expected) and all(map(torch.equal, by, expected_by))
+
+
+def test_slopes_of_float64_beside_float32_have_a_gradient_of_float64(torch):
+    slopes = torch.rand(H, dtype=torch.float64, requires_grad=True)
+    given = inputs(torch, requires_grad=False)
+    function = lambda slopes: attend.torch.attention(*given, query_offset=1, alibi=slopes)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    by = [torch.autograd.grad(f(slopes).square().sum(), slopes)[0] for f in (function, compiled)]
+    assert by[0].dtype is torch.float64 and by[0].any() and torch.equal(*by)
 
 
 def test_results_are_those_of_attend(torch):

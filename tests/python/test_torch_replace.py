@@ -88,14 +88,21 @@ def test_other_devices_go_to_pytorch_and_what_attend_refuses_raises(torch, calls
             torch.nn.functional.scaled_dot_product_attention(q, q, q, torch.ones(3, 3, dtype=torch.bool), is_causal=True)
 
 
-def test_graphs_follow_it(torch, calls):
+def test_graphs_follow_it(torch):
     torch._dynamo.reset()
+    graphs = []
+
+    def backend(module, inputs):
+        graphs.append(str(module.graph))
+        return module.forward
+
     q = torch.randn(1, 2, 3, 4)
-    compiled = torch.compile(lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q), fullgraph=True, backend="eager")
+    compiled = torch.compile(lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q), fullgraph=True, backend=backend)
     theirs = compiled(q)
     with attend.torch.replace_sdpa():
         torch.testing.assert_close(compiled(q), theirs)
     assert torch.equal(compiled(q), theirs)
+    assert ["attend.attention" in graph for graph in graphs] == [False, True]
 
 
 def test_corners_that_pytorch_has_objects_for_are_options(torch):

@@ -7,9 +7,9 @@
 torch.Size([1, 8, 16, 64])
 
 Inputs and options are those of `attend.attention`, with tensors as arrays. There are gradients of q, k and v, of bias,
-relative, given slopes of alibi, sinks and arrays of the score list, and by lse where it is returned; memory grows with L and S, never with their
-product. Under torch.autocast, q, k and v are cast as for PyTorch's own attention. There is no forward mode, no second derivative and no
-vmap: NotImplementedError says so. Where nothing is to be recorded, calls go straight to attend.
+relative, given slopes of alibi, sinks and arrays of the score list, and by lse where it is returned; memory grows with L and
+S, never with their product. Under torch.autocast, q, k and v are cast as for PyTorch's own attention. There is no forward mode,
+no second derivative and no vmap: NotImplementedError says so.
 """
 
 from attend.torch import _operators as _operators  # registers them

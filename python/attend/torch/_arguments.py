@@ -1,6 +1,7 @@
 """Options of a call as arguments of an operator, whose schema knows tensors, numbers and words, and back.
 
-An option that may be several things, a number or a tensor, is several arguments; a score list is words, numbers and tensors. Numbers that may be sizes are SymInt, so that torch.compile with dynamic shapes needs no other graph for them.
+An option that may be several things, a number or a tensor, is several arguments; a score list is words, numbers and tensors.
+Numbers that may be sizes are SymInt, so that torch.compile with dynamic shapes needs no other graph for them.
 """
 
 import operator

@@ -12,8 +12,8 @@ import attend
 from attend._value import Value
 from attend.torch._arguments import NAMES, arguments_of
 
-# Of what there are gradients, by the names of options and of operators' arguments, and what attend.attention_backward calls them. Arrays of
-# the score list are ("dscore", n), in their order.
+# Of what there are gradients, by the names of options and of operators' arguments, and what attend.attention_backward calls them.
+# Arrays of the score list are ("dscore", n), in their order.
 GRADIENTS = {"q": "dq", "k": "dk", "v": "dv", "bias": "dbias", "relative": "drelative", "slopes": "dalibi", "alibi": "dalibi",
              "sinks": "dsinks", "additive": "dadditive", "compatibility": "dadditive"}
 _LISTS = ("score", "score_arrays")
@@ -140,10 +140,11 @@ class DirectCall(Call):
             given = self._without_results(tensors)
             inputs = {name: given.pop(name) for name in self.family.backward_inputs}
             return backward_by_operator(self.family, inputs | arguments_of(given), wanted, dout, out, lse, dlse)
-        got = self.family.backward(dout=dout, out=out.detach(), lse=lse if lse is None else lse.detach(), dlse=dlse,
-                                   wanted={name if isinstance(name, str) else "dscore" for name in wanted}, **self._without_results(_detached(tensors)))
+        results = {"out": out.detach(), "lse": None if lse is None else lse.detach()}
+        names = {name if isinstance(name, str) else "dscore" for name in wanted}
+        given = self._without_results(_detached(tensors))
+        got = self.family.backward(dout=dout, dlse=dlse, wanted=names, **results, **given)
         return got | {("dscore", n): x for n, x in enumerate(arrays_of_score(got))}
-
 
     def _without_results(self, tensors):
         return {name: _unpack(x, tensors) for name, x in self.packed.items()
@@ -173,7 +174,7 @@ def backward_by_operator(family, given, wanted, dout, out, lse, dlse):
 # --- Formulas -------------------------------------------------------------------------------------------------------------
 
 
-# Of one level, because functorch brings each of its levels here by itself, through the operators.
+# Of one level: functorch brings each of its levels here by itself, through the operators.
 
 
 def apply(formula, call, tensors):

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, _C
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
-from torch.nn.attention.bias import CausalBias, CausalVariant
 
 import attend
 from attend import _results
@@ -24,8 +23,8 @@ _RESULTS = {  # lse, weights, scores
 def attention(q, k, v, **options):
     """`attend.attention` with gradients: its inputs, options and results, as tensors.
 
-    q is (..., H, L, E), k (..., Hk, S, E), v (..., Hk, S, Ev); the result is (..., H, L, Ev), or a named tuple of what was asked for.
-    Options that are arrays are tensors here. There are gradients of q, k, v, bias, relative, slopes of alibi, sinks and arrays of
+    q is (..., H, L, E), k (..., Hk, S, E), v (..., Hk, S, Ev); the result is (..., H, L, Ev), or a named tuple of what was asked
+    for. Options that are arrays are tensors here. There are gradients of q, k, v, bias, relative, slopes of alibi, sinks and arrays of
     score; they have shape and dtype of what they belong to. lse may be used in a loss.
 
     seed: an integer, or an int64 tensor of shape (). By default it is drawn from PyTorch's generator, which torch.manual_seed sets,
@@ -62,16 +61,16 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     added, or a CausalBias; is_causal is from the upper left, and not beside
     attn_mask; without enable_gqa, query and key have as many heads. Dropout takes its seed from PyTorch's generator.
 
-    attn_mask has a gradient, too, where it is of numbers; they have query's dtype or are float32. What is excluded never influences a
-    row, and rows without any key are 0. Raises as `attention` does.
+    attn_mask has a gradient, too, where it is of numbers; they have query's dtype or are float32. What is excluded never
+    influences a row, and rows without any key are 0. Raises as `attention` does.
     """
-    if not (dropout_p or is_dynamo_compiling() or is_watched() or _requires_grad((query, key, value, attn_mask, scale)) is not False):
+    unseen = not (dropout_p or is_dynamo_compiling() or is_watched()) and type(scale) in _SIMPLE
+    if unseen and _requires_grad((query, key, value, attn_mask)) is False:
         return attend.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
     options = {"scale": scale, "dropout_p": dropout_p}
     for name, x in (("query", query), ("key", key), ("value", value)):
         tensor(name, x)
-    if isinstance(attn_mask, CausalBias):
-        corner = "upper_left" if attn_mask.variant == CausalVariant.UPPER_LEFT else "lower_right"
+    if corner := _corner_of(attn_mask):
         options |= {"causal": True, "query_offset": corner}
     elif attn_mask is not None:
         options["mask" if tensor("attn_mask", attn_mask).dtype == torch.bool else "bias"] = attn_mask
@@ -89,6 +88,17 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         return attention(query, key, value, **options)
     except (TypeError, ValueError) as error:
         raise in_words_of(_WORDS, error) from None
+
+
+def _corner_of(attn_mask):
+    """Where a torch.nn.attention.bias.CausalBias is causal from; None of any other mask."""
+    if attn_mask is None or type(attn_mask) is Tensor:
+        return None
+    from torch.nn.attention.bias import CausalBias, CausalVariant  # takes as long as all of torch
+
+    if not isinstance(attn_mask, CausalBias):
+        return None
+    return "upper_left" if attn_mask.variant == CausalVariant.UPPER_LEFT else "lower_right"
 
 
 _WORDS = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask", "bias": "attn_mask"}

@@ -8,13 +8,16 @@ import torch
 from torch import Tensor, _C
 
 from attend.torch._arguments import NAMES, SCHEMA, options_of
-from attend.torch._autograd import (DENSE, GRADIENTS, ORDER, PACKED, BackwardCall, NoSecond, OperatorCall, apply, arrays_of_score, recorded,
-                                    refuse_tangents)
+from attend.torch._autograd import (DENSE, GRADIENTS, ORDER, PACKED, BackwardCall, NoSecond, OperatorCall, apply,
+                                    arrays_of_score, recorded, refuse_tangents)
 
 LIBRARY = torch.library.Library("attend", "DEF")
 
 _TYPES = {"cu_seqlens_k": "Tensor?", "block_table": "Tensor?", "lse": "Tensor?", "dlse": "Tensor?", "return_lse": "bool",
           "return_weights": "bool", "return_scores": "str?"}
+
+
+_OF = ("q", "k", "v", "bias", "relative", "slopes", "sinks", "additive")  # whose gradients ORDER names
 
 
 def _declared(names):
@@ -55,6 +58,11 @@ def _computed(family):
     return kernel
 
 
+def _arrays(given):
+    """What there are gradients of, in the order in which an operator is asked for them."""
+    return [*(given[name] for name in _OF), *given["score_arrays"]]
+
+
 def _computed_backward(family):
     names = _backward_arguments(family)
     inputs = ("dout", *family.backward_inputs, "out", "lse", "dlse")
@@ -65,7 +73,8 @@ def _computed_backward(family):
         taken = {name for name, is_wanted in zip(ORDER, wanted) if is_wanted} | ({"dscore"} if any(wanted[len(ORDER):]) else set())
         got = family.backward(**{name: given[name] for name in inputs}, wanted=taken, **options_of(given[name] for name in NAMES))
         gradients = [*(got.get(name) for name in ORDER), *arrays_of_score(got)]
-        return [x for x, is_wanted in zip(gradients, wanted) if is_wanted]
+        # Slopes of float64 beside float32 are rounded before anything sees them, and so is their gradient.
+        return [x.to(of.dtype) for x, of, is_wanted in zip(gradients, _arrays(given), wanted) if is_wanted]
 
     return kernel
 
@@ -108,13 +117,11 @@ def _shapes(family):
 
 def _shapes_backward(family):
     names = _backward_arguments(family)
-    of = {gradient: name for name, gradient in GRADIENTS.items() if name in names}
 
     def fake(*values):
         _require_one_device(names, values)
         given = dict(zip(names, values))
-        arrays = [*(given[of[name]] for name in ORDER), *given["score_arrays"]]
-        return [x.new_empty(x.shape) for x, is_wanted in zip(arrays, values[-1]) if is_wanted]
+        return [x.new_empty(x.shape) for x, is_wanted in zip(_arrays(given), values[-1]) if is_wanted]
 
     return fake
 

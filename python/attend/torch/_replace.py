@@ -35,14 +35,15 @@ def replace_sdpa():
     ...     model(x)
 
     It reaches whoever looks the function up when calling it, in torch.nn.functional or torch._C._nn: models written with it,
-    nn.TransformerEncoderLayer and its like, and nn.MultiheadAttention with need_weights=False (with weights it multiplies matrices by
-    itself). The fused path that these modules take in eval() without gradients is switched off inside. It does not reach who kept
-    the function under a name of their own (`from torch.nn.functional import ...`), nor graphs that were compiled before.
+    nn.TransformerEncoderLayer and its like, and nn.MultiheadAttention with need_weights=False (with weights it multiplies
+    matrices by itself). The fused path that these modules take in eval() without gradients is switched off inside. It does not
+    reach who kept the function under a name of their own (`from torch.nn.functional import ...`), nor graphs that were exported.
 
-    Tensors on other devices go to PyTorch's own. On the CPU, what attend refuses is an error and does not: a silent change would be worse.
+    Tensors on other devices go to PyTorch's own. On the CPU, what attend refuses is an error and goes nowhere else: a silent
+    change would be worse.
 
-    The replacement is the process's: other threads see it, too, from the first that enters until the last that leaves. It may be nested,
-    and ends where an exception leaves it, too.
+    The replacement is the process's: other threads see it, too, from the first that enters until the last that leaves. It may be
+    nested, and ends where an exception leaves it, too.
     """
     global _open, _had_fast_path
     with _lock:

@@ -1,8 +1,8 @@
 """attend as an attention implementation of Hugging Face transformers.
 
-Masks are those that transformers makes for PyTorch's attention: none where a mask would be the causal triangle or would exclude nothing,
-otherwise booleans, in which padding, windows, packed positions and a model's own patterns are one. They are made once per forward pass, and
-attend skips the tiles that they empty. What the interface hands over beside a mask becomes options.
+Masks are those that transformers makes for PyTorch's attention: none where a mask would be the causal triangle or would exclude
+nothing, otherwise booleans, in which padding, windows, packed positions and a model's own patterns are one. They are made once
+per forward pass, and attend skips the tiles that they empty. What the interface hands over beside a mask becomes options.
 """
 
 from attend.torch._calls import attention, attention_varlen
@@ -17,18 +17,20 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
 
     query is (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev), out (B, L, H, Ev), weights (B, H, L, S).
 
-    attention_mask: None, booleans (True = attend) or numbers that are added. None is causal where is_causal, or else the module, says so:
-        one query stands at the last key, several stand at the first ones, and keys behind them (of a static cache) are not there yet.
-    sliding_window: the number of keys that a query sees, its own included. A mask holds it already; without one it is applied where causal.
+    attention_mask: None, booleans (True = attend) or numbers that are added. None is causal where is_causal, or else the module,
+        says so: one query stands at the last key, several stand at the first ones, and keys behind them (of a static cache) are
+        not there yet.
+    sliding_window: the number of keys that a query sees, its own included. A mask holds it already; without one it is applied
+        where causal.
     softcap: as in `attention`.
     s_aux: sinks, one logit per head.
     position_bias: numbers that are added.
     output_attentions: also the weights, where no gradient is required.
     cu_seq_lens_q, cu_seq_lens_k: boundaries of sequences that are packed into one batch row; applied where there is no mask.
 
-    What else a model says (position_ids, use_cache, max_length_q, ...) is for other functions, or in the mask, and is not looked at, but for
-    what would change the result: head_mask, sinks per token, selected keys (indices, block_indices), a paged cache. These are refused.
-    Raises ValueError, and as `attention` does.
+    What else a model says (position_ids, use_cache, max_length_q, ...) is for other functions, or in the mask, and is not looked
+    at, but for what would change the result: head_mask, sinks per token, selected keys (indices, block_indices), a paged cache.
+    These are refused. Raises ValueError, and as `attention` does.
     """
     for name in _REFUSED:
         if others.get(name) is not None:
@@ -57,8 +59,8 @@ def _without_mask(queries, keys, is_causal, sliding_window):
     window = None if sliding_window is None else (sliding_window - 1, 0)
     if not is_causal:
         if sliding_window is not None and keys > sliding_window:
-            raise ValueError(f"attention_mask: expected a mask beside sliding_window={sliding_window} where attention is not causal, "
-                             "got None")
+            raise ValueError(f"attention_mask: expected a mask beside sliding_window={sliding_window} where attention is not "
+                             "causal, got None")
         return {}
     if queries == 1:
         return {"causal": True, "window": window, "query_offset": "lower_right"}
@@ -74,7 +76,8 @@ def _packed(query, key, value, starts_q, starts_k, is_causal, sliding_window, po
             raise ValueError(f"{name}: expected none beside cu_seq_lens_q, got {value_of}")
     if sliding_window is not None:
         if not is_causal:
-            raise ValueError(f"sliding_window: expected None beside cu_seq_lens_q where attention is not causal, got {sliding_window}")
+            raise ValueError("sliding_window: expected None beside cu_seq_lens_q where attention is not causal, got "
+                             f"{sliding_window}")
         options["window"] = (sliding_window - 1, 0)
     given = (x[0].transpose(0, 1) for x in (query, key, value))
     return attention_varlen(*given, starts_q, starts_q if starts_k is None else starts_k, causal=is_causal, **options)[None], None
@@ -86,8 +89,8 @@ def register_with_transformers():
     >>> attend.torch.register_with_transformers()
     >>> model = AutoModel.from_pretrained(path, attn_implementation="attend")
 
-    Training, generation with transformers' caches, grouped heads, sliding windows, soft caps, sinks, dropout and position biases work as
-    the models describe them; keys and values are never repeated. Tensors have to be in the CPU's memory. Calling it again changes
+    Training, generation with transformers' caches, grouped heads, sliding windows, soft caps, sinks, dropout and position biases
+    work as the models describe them; keys and values are never repeated. Tensors have to be in the CPU's memory. Calling it again changes
     nothing. Raises ImportError without transformers, or where it is older than its AttentionMaskInterface.
     """
     from transformers import AttentionInterface, AttentionMaskInterface

@@ -160,6 +160,28 @@ def test_position_biases_are_added_beside_every_kind_of_mask(torch, transformers
         torch.testing.assert_close(ours.transpose(1, 2), sdpa(q, k, v, attn_mask=whole), msg=str(whole is None))
 
 
+def test_models_with_an_attention_of_their_own_are_refused(torch, transformers):
+    config = transformers.BloomConfig(vocab_size=99, hidden_size=32, n_layer=1, n_head=4)
+    model = transformers.AutoModel.from_config(config, attn_implementation="attend")
+    with pytest.raises(ValueError, match="^attn_implementation: expected a model that looks .* got BloomModel"):
+        model(input_ids=left_padded(torch)[0])
+
+
+def test_encoders_decoders_and_position_biases_of_models_are_pytorchs(torch, transformers):
+    sizes = dict(vocab_size=99, d_model=32, d_ff=48, num_heads=4, pad_token_id=0, decoder_start_token_id=0)
+    ids, mask = (x.flip(1) for x in left_padded(torch))  # padded on the right
+    results = []
+    for implementation in ("attend", "sdpa"):
+        torch.manual_seed(0)
+        config = transformers.T5Config(**sizes, d_kv=8, num_layers=2, num_decoder_layers=1, dropout_rate=0)
+        model = transformers.AutoModel.from_config(config, attn_implementation=implementation)
+        y = model(input_ids=ids, attention_mask=mask, decoder_input_ids=ids).last_hidden_state
+        y.square().mean().backward()
+        results.append((y.detach(), {name: x.grad for name, x in model.named_parameters()}))
+    torch.testing.assert_close(results[0][0], results[1][0], atol=5e-6, rtol=1e-5)
+    torch.testing.assert_close(results[0][1], results[1][1], atol=2e-6, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["head_mask", "sinks", "indices", "block_indices", "cache"])
 def test_what_would_change_the_result_unseen_is_refused(torch, transformers, name):
     from attend.torch._transformers import attention_forward

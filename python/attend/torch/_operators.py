@@ -7,7 +7,7 @@ autocast, and a formula for autograd. What autograd or functorch could ask for b
 import torch
 from torch import Tensor, _C
 
-from attend.torch._arguments import NAMES, SCHEMA, options_of
+from attend.torch._arguments import NAMES, OTHERS, SCHEMA, options_of
 from attend.torch._autograd import (DENSE, GRADIENTS, ORDER, PACKED, BackwardCall, NoSecond, OperatorCall, apply,
                                     arrays_of_score, recorded, refuse_tangents)
 
@@ -39,18 +39,30 @@ def _readable(name, value):
     """A tensor as attend reads it: in the CPU's memory, and without a word about gradients, which autograd has seen to."""
     if isinstance(value, list):
         return [_readable(name, x) for x in value]
-    if not isinstance(value, Tensor):
-        return value
     if not value.is_cpu:
         raise ValueError(f"{name}: expected a tensor in the CPU's memory, got one on {value.device}")
     return value.detach() if value.requires_grad else value
 
 
+def _reader(names):
+    """Arguments by their names, and tensors among them readable."""
+    places = [n for n, name in enumerate(names) if name not in OTHERS and name not in DENSE.results]
+
+    def read(values):
+        values = list(values)
+        for n in places:
+            if values[n] is not None:
+                values[n] = _readable(names[n], values[n])
+        return dict(zip(names, values))
+
+    return read
+
+
 def _computed(family):
-    names = _arguments(family)
+    read = _reader(_arguments(family))
 
     def kernel(*values):
-        given = {name: _readable(name, value) for name, value in zip(names, values)}
+        given = read(values)
         options = options_of(given[name] for name in NAMES)
         results = family.forward(**{name: given[name] for name in family.inputs + family.results}, **options)
         return list(results) if isinstance(results, tuple) else [results]
@@ -64,11 +76,11 @@ def _arrays(given):
 
 
 def _computed_backward(family):
-    names = _backward_arguments(family)
+    read = _reader(_backward_arguments(family))
     inputs = ("dout", *family.backward_inputs, "out", "lse", "dlse")
 
     def kernel(*values):
-        given = {name: _readable(name, value) for name, value in zip(names, values)}
+        given = read(values)
         wanted = values[-1]
         taken = {name for name, is_wanted in zip(ORDER, wanted) if is_wanted} | ({"dscore"} if any(wanted[len(ORDER):]) else set())
         got = family.backward(**{name: given[name] for name in inputs}, wanted=taken, **options_of(given[name] for name in NAMES))

@@ -5,6 +5,10 @@ nothing, otherwise booleans, in which padding, windows, packed positions and a m
 per forward pass, and attend skips the tiles that they empty. What the interface hands over beside a mask becomes options.
 """
 
+import functools
+
+from torch.compiler import is_dynamo_compiling
+
 from attend.torch._calls import attention, attention_varlen
 
 _REFUSED = ("head_mask", "layer_head_mask", "sinks", "indices", "block_indices", "cache")
@@ -83,6 +87,27 @@ def _packed(query, key, value, starts_q, starts_k, is_causal, sliding_window, po
     return attention_varlen(*given, starts_q, starts_q if starts_k is None else starts_k, causal=is_causal, **options)[None], None
 
 
+@functools.cache
+def _refuse_own_attention(config_type):
+    """ValueError for models whose layers have one attention of their own: they would take our masks and never call us."""
+    from transformers import MODEL_MAPPING
+
+    found = MODEL_MAPPING.get(config_type, ())
+    for model in found if isinstance(found, (tuple, list)) else (found,):
+        if not model._can_set_attn_implementation():
+            raise ValueError("attn_implementation: expected a model that looks its attention up in transformers' "
+                             f"AttentionInterface, got {model.__name__}, which has its own; 'eager' is that")
+
+
+def attention_mask(*arguments, config=None, **options):
+    """The mask function of transformers' AttentionMaskInterface: that of PyTorch's attention, for models that will call us."""
+    from transformers.masking_utils import sdpa_mask
+
+    if config is not None and not is_dynamo_compiling():  # which cannot look into transformers' table of models
+        _refuse_own_attention(type(config))
+    return sdpa_mask(*arguments, **options)
+
+
 def register_with_transformers():
     """Makes ``attn_implementation="attend"`` known to Hugging Face transformers: the attention and its masks.
 
@@ -90,11 +115,13 @@ def register_with_transformers():
     >>> model = AutoModel.from_pretrained(path, attn_implementation="attend")
 
     Training, generation with transformers' caches, grouped heads, sliding windows, soft caps, sinks, dropout and position biases
-    work as the models describe them; keys and values are never repeated. Tensors have to be in the CPU's memory. Calling it again changes
-    nothing. Raises ImportError without transformers, or where it is older than its AttentionMaskInterface.
+    work as the models describe them; keys and values are never repeated. Tensors have to be in the CPU's memory. Calling it again
+    changes nothing. Models that do not look their attention up in transformers' AttentionInterface raise ValueError when they ask for a
+    mask; those that make no mask by it, either, compute as if nothing had been chosen.
+
+    Raises ImportError without transformers, or where it is older than its AttentionMaskInterface.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register("attend", attention_forward)
-    AttentionMaskInterface.register("attend", sdpa_mask)
+    AttentionMaskInterface.register("attend", attention_mask)

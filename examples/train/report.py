@@ -50,6 +50,7 @@ def plot(task, runs, path):
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogFormatter
 
     figure, (by_step, by_time) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for run, style in reversed(list(zip(runs, STYLES))):  # the first one above the others
@@ -62,6 +63,9 @@ def plot(task, runs, path):
         by_time.plot(clock, curve, linewidth=1.5, **style)
     by_step.set(title=f"{task.title}: loss by steps", xlabel="steps", ylabel=task.unit, yscale="log")
     by_time.set(title="and by the time they took", xlabel="seconds", yscale="log")
+    for axis in (by_step.yaxis, by_time.yaxis):
+        axis.set_major_formatter(LogFormatter())
+        axis.set_minor_formatter(LogFormatter())
     by_step.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

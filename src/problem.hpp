@@ -91,6 +91,12 @@ struct problem {
   bool reproducible = false;
 };
 
+/// Whether a normaliser divides a row by its denominator.
+inline bool divides(normalizer kind) noexcept { return kind != normalizer::sum && kind != normalizer::sigmoid; }
+
+/// Whether its weights are shares of their sum, so that each moves with every score.
+inline bool are_shares(normalizer kind) noexcept { return divides(kind) && kind != normalizer::mean; }
+
 /// Offset in elements of batch b under the strides of an operand or of per-batch values.
 inline std::int64_t batch_offset(const batch_shape& batch, std::int64_t b, const std::int64_t* strides) noexcept {
   std::int64_t offset = 0;

@@ -11,15 +11,11 @@
 #include <vector>
 
 #include "reference_row.hpp"
+#include "reference_weights.hpp"
 #include "validate.hpp"
 
 namespace attend::reference {
 namespace {
-
-/// Long sums are taken in blocks, so that rounding grows with the block and the number of blocks, not with their product.
-constexpr std::size_t block_keys = 1024;
-
-bool ends_block(std::size_t n, const std::vector<seen_key>& keys) { return (n + 1) % block_keys == 0 || n + 1 == keys.size(); }
 
 /// Index of query i of head h of batch b among the rows of `lse` and `weights`; packed rows are (total, heads).
 std::int64_t row_index(const problem& p, std::int64_t b, std::int64_t h, std::int64_t i) {
@@ -40,55 +36,6 @@ void for_each_row(const problem& p, const Visit& visit) {
       for (std::int64_t i = 0; i < queries_of(p, b); ++i) visit(row<T>(p, b, h, i), b, h, i);
     }
   }
-}
-
-double largest_score(const std::vector<seen_key>& keys) {
-  double top = minus_infinity;
-  for (const seen_key& key : keys) top = std::max(top, key.score);  // a NaN is met again in the sum
-  return top;
-}
-
-double sum_of_magnitudes(const std::vector<seen_key>& keys) {
-  double sum = 0, part = 0;
-  for (std::size_t n = 0; n < keys.size(); ++n) {
-    part += std::abs(keys[n].weight);
-    if (ends_block(n, keys)) sum += std::exchange(part, 0.0);
-  }
-  return sum;
-}
-
-/// What all weights of a row have in common: scores are taken against `top` (softmax subtracts it; relu2 and abs divide by it, so
-/// that no square leaves its range), numerators are divided by `sum`; of softmax, `sink` is the share that is no key's.
-struct denominator {
-  double top = 0, sum = 1, sink = 0;
-};
-
-/// Weights as they are before dropout.
-denominator weigh(normalizer kind, std::vector<seen_key>& keys, double sink) {
-  denominator row;
-  if (kind == normalizer::softmax) row.top = std::max(largest_score(keys), sink);
-  if (kind == normalizer::relu2 || kind == normalizer::abs) {
-    for (const seen_key& key : keys) row.top = std::max(row.top, kind == normalizer::abs ? std::abs(key.score) : key.score);
-    if (row.top == 0 || std::isinf(row.top)) row.top = 1;  // beside an infinity the others weigh 0
-  }
-  for (seen_key& key : keys) {
-    const double s = key.score;
-    switch (kind) {
-      case normalizer::softmax: key.weight = std::exp(s - row.top); break;
-      case normalizer::sigmoid: key.weight = 1 / (1 + std::exp(-s)); break;
-      case normalizer::relu2: key.weight = s <= 0 ? 0 : s / row.top * (s / row.top); break;  // NaN is not below 0 and stays
-      case normalizer::abs: key.weight = s / row.top; break;
-      case normalizer::mean:
-      case normalizer::sum: key.weight = s; break;
-    }
-  }
-  if (kind == normalizer::mean) row.sum = static_cast<double>(keys.size());
-  if (kind == normalizer::softmax || kind == normalizer::relu2 || kind == normalizer::abs) row.sum = sum_of_magnitudes(keys);
-  if (sink != minus_infinity) row.sum += row.sink = std::exp(sink - row.top);
-  if (row.sum == 0) row.sum = 1;  // the weights are 0 already
-  for (seen_key& key : keys) key.weight /= row.sum;
-  row.sink /= row.sum;
-  return row;
 }
 
 template <class T>
@@ -133,23 +80,6 @@ double largest_value(const problem& p) {
     }
   }
   return largest;
-}
-
-/// How a result moves with a score: |dy/ds_j| = slope * |kept_j v_j - pull * y|.
-struct response {
-  double slope, pull;
-};
-
-response response_to(normalizer kind, const seen_key& key, const denominator& below) {
-  switch (kind) {
-    case normalizer::softmax: return {key.weight, 1};
-    case normalizer::mean:
-    case normalizer::sum: return {1 / below.sum, 0};
-    case normalizer::sigmoid: return {key.weight * (1 - key.weight), 0};
-    case normalizer::relu2: return {2 * std::max(key.score, 0.0) / below.top / below.sum / below.top, 1};
-    case normalizer::abs: return {1 / below.sum / below.top, key.score > 0 ? 1.0 : key.score < 0 ? -1.0 : 0.0};
-  }
-  return {0, 0};
 }
 
 template <class T>

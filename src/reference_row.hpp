@@ -27,17 +27,18 @@ double read(const void* row, std::int64_t index) {
   return value;
 }
 
-/// Scales x to length 1; a zero vector stays one. The elements are divided by the largest first, so that no square leaves its
-/// range. Infinities and NaN give NaN.
-inline void make_unit(std::vector<double>& x) {
+/// Scales x to length 1 and returns what it was; a zero vector stays one. The elements are divided by the largest first, so that no square
+/// leaves its range. Infinities and NaN give NaN.
+inline double make_unit(std::vector<double>& x) {
   double largest = 0, squares = 0;
   for (const double element : x) largest = std::max(largest, std::abs(element));
-  if (largest == 0) return;
+  if (largest == 0) return 0;
   for (double& element : x) {
     element /= largest;
     squares += element * element;
   }
   for (double& element : x) element /= std::sqrt(squares);
+  return largest * std::sqrt(squares);
 }
 
 /// Whether cell `to` of an axis is a neighbour of cell `from`: it has the same remainder by the dilation, and lies within half a
@@ -54,6 +55,12 @@ inline bool is_neighbor(std::int64_t from, std::int64_t to, std::int64_t size, s
 /// A number, and the sizes of the terms it is made of added up: what its rounding is relative to.
 struct terms {
   double sum = 0, size = 0;
+};
+
+/// q or k as f reads it: of length 1 where only its direction counts, and what its length was then.
+struct direction {
+  std::vector<double> at;
+  double length = 0;
 };
 
 /// A key that a row sees.
@@ -111,6 +118,13 @@ class row {
       score = {score.sum + added, score.size + std::abs(added)};
     }
     return score;
+  }
+
+  /// The query, and key j. Of a call whose f reads them.
+  const direction& query() const { return query_; }
+  const direction& key(std::int64_t j) {
+    read_vector(p_.k, key_row(p_, p_.k, b_, h_ / p_.group, j), key_);
+    return key_;
   }
 
   /// The logit that joins the denominator: -inf, which adds nothing, where there is none.
@@ -183,7 +197,7 @@ class row {
   /// f(q, k_j).
   terms compatibility(std::int64_t j) {
     if (p_.compatibility == compatibility_kind::none) return {};
-    read_vector(p_.k, key_row(p_, p_.k, b_, h_ / p_.group, j), key_);
+    key(j);
     switch (p_.compatibility) {
       case compatibility_kind::dot:
       case compatibility_kind::cosine: return add_up([](double q, double k, std::int64_t) { return q * k; });
@@ -203,18 +217,18 @@ class row {
   terms add_up(const Term& term_of) const {
     terms f;
     for (std::int64_t d = 0; d < p_.width; ++d) {
-      const double term = term_of(query_[static_cast<std::size_t>(d)], key_[static_cast<std::size_t>(d)], d);
+      const double term = term_of(query_.at[static_cast<std::size_t>(d)], key_.at[static_cast<std::size_t>(d)], d);
       f.sum += term;
       f.size += std::abs(term);
     }
     return f;
   }
 
-  /// A row of q or k; of length 1 where only its direction counts.
-  void read_vector(const operand& x, const void* from, std::vector<double>& to) const {
-    to.resize(static_cast<std::size_t>(p_.width));
-    for (std::size_t d = 0; d < to.size(); ++d) to[d] = read<T>(from, static_cast<std::int64_t>(d) * x.column);
-    if (p_.compatibility == compatibility_kind::cosine) make_unit(to);
+  /// A row of q or k.
+  void read_vector(const operand& x, const void* from, direction& to) const {
+    to.at.resize(static_cast<std::size_t>(p_.width));
+    for (std::size_t d = 0; d < to.at.size(); ++d) to.at[d] = read<T>(from, static_cast<std::int64_t>(d) * x.column);
+    if (p_.compatibility == compatibility_kind::cosine) to.length = make_unit(to.at);
   }
 
   /// What dropout multiplies the weight of key j by.
@@ -228,7 +242,7 @@ class row {
 
   const problem& p_;
   std::int64_t b_, h_, i_, position_, length_, prefix_;
-  std::vector<double> query_, key_;
+  direction query_, key_;
 };
 
 }  // namespace attend::reference

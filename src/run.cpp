@@ -21,9 +21,6 @@
 namespace attend::detail {
 namespace {
 
-/// Whether a normaliser divides a row by its denominator.
-bool divides(normalizer kind) noexcept { return kind != normalizer::sum && kind != normalizer::sigmoid; }
-
 /// A block whose chunks are folded as they come. Its scratch and its total lie behind it.
 struct block_state {
   block_place at;

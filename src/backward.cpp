@@ -20,7 +20,8 @@ void clear(const mutable_array_view& x) {
 
 /// Of a call without rows: whatever they are by is part of no result.
 void clear(const gradients& all) {
-  for (const mutable_array_view* x : {&all.dq, &all.dk, &all.dv, &all.dbias, &all.drelative, &all.dalibi, &all.dsinks})
+  for (const mutable_array_view* x :
+       {&all.dq, &all.dk, &all.dv, &all.dbias, &all.drelative, &all.dalibi, &all.dsinks, &all.dadditive})
     clear(*x);
   for (const mutable_array_view& x : all.dscore) clear(x);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/mask_intervals.hpp"
@@ -14,14 +15,16 @@ const backward_kernel& kernel_for(const problem& p) {
   return *choose_backward_kernel({operation::backward, p.type, p.type, accumulator_of(p.type)}).entry;
 }
 
-scratch_shape shape_for(const problem& p) noexcept {
-  const bool converts = p.type != accumulator_of(p.type);
+scratch_shape shape_for(const problem& p, const factors& scales) noexcept {
+  const bool converts = p.type != accumulator_of(p.type), reads_keys = p.compatibility != compatibility_kind::none;
   scratch_shape shape{};
   shape.width = p.width;
   shape.value_width = p.value_width;
-  shape.pack_k = converts || !readable_in_place(p.k, p.width);
+  shape.pack_k = p.compatibility == compatibility_kind::cosine || scales.key != 1 ||
+                 (reads_keys && (converts || !readable_in_place(p.k, p.width)));
   shape.pack_v = converts || !readable_in_place(p.v, p.value_width);
   shape.has_relative = static_cast<bool>(p.relative);
+  shape.additive = p.compatibility == compatibility_kind::additive;
   shape.dropout = p.dropout_p > 0;
   for (int i = 0; i < p.score_count; ++i) {
     shape.biases += p.score[i].what == score_function::kind::bias;
@@ -54,23 +57,25 @@ backward_call::backward_call(const gradient_problem& problem, work_items& items)
     : g(problem),
       p(problem.call),
       kernel(kernel_for(p)),
-      shape(shape_for(p)),
+      scales(factors_of(p)),
+      shape(shape_for(p, scales)),
       heads(p.batch.count * p.kv_heads),
       lane_blocks(p.heads == 0 ? 0 : ceil_divide(p.queries * p.group, kernel.lanes)),
       chunks(std::max<std::int64_t>(1, ceil_divide(p.keys, kernel.chunk_keys))),
-      scales_(factors_of(p)),
       tables_(p, mask_cut{kernel.lanes, kernel.tile_keys, lane_blocks, kernel.mask_class},
               [&items](std::int64_t count, const auto& item) { items.for_each(count, item); }),
       memory_(heads * lane_blocks *
               (kernel.lanes * static_cast<std::int64_t>(sizeof(row_terms)) + static_cast<std::int64_t>(sizeof(key_range)))) {
-  items.for_each(heads * lane_blocks, [this](std::int64_t item) {
+  items.for_each(heads * lane_blocks, [this, &items](std::int64_t item) {
     const std::int64_t n = item / lane_blocks, block = item % lane_blocks;
     const block_place at = place_of(n, block);
     lane_map lanes;
     fill_masks(p, tables_, at, lanes);
     const lane_bounds bounds = bounds_of(lanes);
     ranges_of(n)[block] = {first_key(bounds), last_key(bounds)};
-    for (int lane = 0; lane < lanes.count; ++lane) rows_of(n)[at.first_row + lane] = terms_of(at, lane);
+    row_terms* const rows = rows_of(n) + at.first_row;
+    for (int lane = 0; lane < lanes.count; ++lane) rows[lane] = terms_of(at, lane);
+    if (divides(p.normalizer) && p.normalizer != normalizer::softmax) find_sums(at, ranges_of(n)[block], rows, items);
   });
 }
 
@@ -85,15 +90,46 @@ key_range* backward_call::ranges_of(std::int64_t n) const noexcept {
 backward_call::row_terms backward_call::terms_of(const block_place& at, int lane) const noexcept {
   const std::int64_t row = at.first_row + lane, query = row / p.group, head = at.kv_head * p.group + row % p.group;
   const auto number = [&](const operand& x) { return load_number(query_row(p, x, at.sequence, head, query), x.type); };
-  row_terms terms{number(g.lse), 0, 0};
-  terms.mean = product_of_rows(query_row(p, g.dout, at.sequence, head, query), g.dout.column,
-                               query_row(p, g.out, at.sequence, head, query), g.out.column, p.value_width, p.type);
+  const bool softmax = p.normalizer == normalizer::softmax;
+  row_terms terms{softmax ? number(g.lse) : 0, 1, 0, 0};
+  if (are_shares(p.normalizer)) {
+    terms.mean = product_of_rows(query_row(p, g.dout, at.sequence, head, query), g.dout.column,
+                                 query_row(p, g.out, at.sequence, head, query), g.out.column, p.value_width, p.type);
+  }
   if (g.dlse) terms.mean -= number(g.dlse);
   if (g.to.dsinks) {
     const double sink = number_at(p.sinks, head * p.sinks.head);
-    if (sink > -std::numeric_limits<double>::infinity()) terms.by_sink = -std::exp(sink - terms.lse) * terms.mean;
+    if (sink > -std::numeric_limits<double>::infinity()) terms.by_sink = -std::exp(sink - terms.base) * terms.mean;
   }
   return terms;
+}
+
+void backward_call::find_sums(const block_place& at, key_range seen, row_terms* rows, work_items& items) const {
+  const struct kernel& k = *kernel.forward;
+  scratch_shape weights = shape;  // of scores alone
+  weights.value_width = 0;
+  weights.pack_v = false;
+  const std::int64_t partial_bytes = k.partial_bytes(weights), total_bytes = k.total_bytes(weights);
+  char* const total = thread_scratch(total_bytes + partial_bytes + k.scratch_bytes(weights));
+  char* const next = total + total_bytes;
+  block_job job = make_job(p, scales, tables_, at, weights, next + partial_bytes);
+  job.value_width = 0;
+  job.dropout.given = false;
+  k.load(job);
+  const bool empty = seen.first >= seen.last;  // of rows that see no key, these are bounds of nothing
+  const std::int64_t first = empty ? 0 : seen.first / k.chunk_keys * k.chunk_keys, last = empty ? 0 : seen.last;
+  k.chunk(job, first, std::min(first + k.chunk_keys, last), total);
+  std::memset(total + partial_bytes, 0, static_cast<std::size_t>(total_bytes - partial_bytes));
+  for (std::int64_t begin = first + k.chunk_keys; begin < last && !items.stopped(); begin += k.chunk_keys) {
+    k.chunk(job, begin, std::min(begin + k.chunk_keys, last), next);
+    k.fold(job, total, next);
+  }
+  double maximum[max_lanes], denominator[max_lanes];
+  k.totals(job, total, maximum, denominator);
+  for (int lane = 0; lane < job.lanes.count; ++lane) {
+    rows[lane].base = maximum[lane];
+    rows[lane].factor = denominator[lane] == 0 ? 0 : 1 / denominator[lane];
+  }
 }
 
 block_place backward_call::place_of(std::int64_t n, std::int64_t block) const noexcept {
@@ -104,18 +140,19 @@ block_place backward_call::place_of(std::int64_t n, std::int64_t block) const no
 
 backward_job backward_call::job_of(const block_place& at, void* scratch) const {
   backward_job job;
-  static_cast<block_job&>(job) = make_job(p, scales_, tables_, at, shape, scratch);
+  static_cast<block_job&>(job) = make_job(p, scales, tables_, at, shape, scratch);
   const row_terms* const rows = rows_of(at.sequence * p.kv_heads + at.kv_head) + at.first_row;
   for (int lane = 0; lane < job.lanes.count; ++lane) {
     const std::int64_t row = at.first_row + lane;
     job.dout[lane] = query_row(p, g.dout, at.sequence, at.kv_head * p.group + row % p.group, row / p.group);
-    job.lse[lane] = rows[lane].lse;
+    job.base[lane] = rows[lane].base;
+    job.factor[lane] = rows[lane].factor;
     job.mean[lane] = rows[lane].mean;
   }
   job.dout_column = g.dout.column;
   job.kept_factor = p.dropout_p < 1 ? 1 / (1 - p.dropout_p) : 0;
   job.caps = shape.caps;
-  job.careful = job.wants_q = job.wants_slope = false;
+  job.careful = job.wants_q = job.wants_slope = job.wants_additive = false;
   return job;
 }
 

@@ -26,6 +26,7 @@ class backward_call {
   const gradient_problem& g;
   const problem& p;
   const backward_kernel& kernel;
+  const factors scales;
   const scratch_shape shape;
   const std::int64_t heads;  // pairs of a sequence and a key/value head: number n is head n % kv_heads of sequence n / kv_heads
   // Of the longest sequence: those of others end earlier.
@@ -45,14 +46,16 @@ class backward_call {
 
  private:
   struct row_terms {
-    double lse, mean, by_sink;
+    double base, factor, mean, by_sink;  // see backward_job
   };
 
   row_terms* rows_of(std::int64_t n) const noexcept;
   key_range* ranges_of(std::int64_t n) const noexcept;
   row_terms terms_of(const block_place& at, int lane) const noexcept;
 
-  const factors scales_;
+  /// What the rows of a block are divided by, where a normaliser but softmax divides: `base` and `factor` of their terms.
+  void find_sums(const block_place& at, key_range seen, row_terms* rows, work_items& items) const;
+
   mask_tables tables_;
   call_scratch memory_;
 };

@@ -25,7 +25,8 @@ attend::gradients read_gradients(const attend_gradients* given) {
                         .dbias = read_array("dbias", to.dbias),
                         .drelative = read_array("drelative", to.drelative),
                         .dalibi = read_array("dalibi", to.dalibi),
-                        .dsinks = read_array("dsinks", to.dsinks)};
+                        .dsinks = read_array("dsinks", to.dsinks),
+                        .dadditive = read_array("dadditive", to.dadditive)};
   const auto most = static_cast<std::int32_t>(all.dscore.size());
   if (to.dscore_count < 0 || to.dscore_count > most || (to.dscore != nullptr) != (to.dscore_count > 0)) {
     refuse("dscore", "pointers and their number, at most " + std::to_string(most) + ", or neither",

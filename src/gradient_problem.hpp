@@ -11,13 +11,15 @@ namespace attend::detail {
 struct gradient_operands {
   operand dq, dk, dv;
   operand dsinks;                       // read (head)
+  operand dadditive;                    // read (column)
   operand drelative;                    // read (head, row offset, column offset), at the smallest offsets
   operand dscore[max_score_functions];  // of problem::score: of biases (batch..., head, query, key), of ALiBi (head)
 };
 
 struct gradient_problem {
   problem call;
-  operand dout, out, lse, dlse;
+  operand dout, out;
+  operand lse, dlse;  // of softmax
   gradient_operands to;
 };
 

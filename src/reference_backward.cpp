@@ -5,6 +5,7 @@
 #include "attend/reference.hpp"
 #include "gradient_problem.hpp"
 #include "reference_row.hpp"
+#include "reference_weights.hpp"
 
 namespace attend::reference {
 namespace {
@@ -17,10 +18,43 @@ void add(const operand& to, std::int64_t offset, double x) {
   if (to) static_cast<double*>(to.data)[offset] += x;
 }
 
-/// Adds a multiple of a row of T to a row of a gradient.
-template <class T>
-void add_row(void* to, std::int64_t step, double factor, const void* from, std::int64_t column, std::int64_t width) {
-  for (std::int64_t d = 0; d < width; ++d) static_cast<double*>(to)[d * step] += factor * read<T>(from, d * column);
+/// Slopes of f(q, k) by every element of q, of k, and of the weights of `additive`.
+struct compatibility_slopes {
+  std::vector<double> by_q, by_k, by_weights;
+};
+
+/// Where f has a corner, at equal elements of l1, and where it has none, at a zero vector of cosine, the slope is 0.
+void find_slopes(const problem& p, const direction& query, const direction& key, compatibility_slopes& to) {
+  const std::size_t width = query.at.size();
+  for (std::vector<double>* all : {&to.by_q, &to.by_k, &to.by_weights}) all->assign(width, 0);
+  double cosine = 0;
+  for (std::size_t d = 0; d < width; ++d) cosine += query.at[d] * key.at[d];
+  for (std::size_t d = 0; d < width; ++d) {
+    const double q = query.at[d], k = key.at[d];
+    switch (p.compatibility) {
+      case compatibility_kind::dot: to.by_q[d] = k, to.by_k[d] = q; break;
+      case compatibility_kind::cosine:
+        if (query.length != 0) to.by_q[d] = (k - cosine * q) / query.length;
+        if (key.length != 0) to.by_k[d] = (q - cosine * k) / key.length;
+        break;
+      case compatibility_kind::gaussian:
+        to.by_q[d] = (k - q) / p.sigma / p.sigma;
+        to.by_k[d] = -to.by_q[d];
+        break;
+      case compatibility_kind::l1:
+        to.by_q[d] = k > q ? 1 : k < q ? -1 : k - q;  // NaN stays
+        to.by_k[d] = -to.by_q[d];
+        break;
+      case compatibility_kind::additive: {
+        const double e = std::exp(-2 * std::abs(q + k));  // 1 - tanh^2, which would lose what little is left of it beside 1
+        to.by_weights[d] = std::tanh(q + k);
+        to.by_q[d] = to.by_k[d] = number_at(p.additive_weights, static_cast<std::int64_t>(d) * p.additive_weights.column) * 4 *
+                                  e / ((1 + e) * (1 + e));
+        break;
+      }
+      case compatibility_kind::none: break;
+    }
+  }
 }
 
 /// One row of weights and what reaches it from behind.
@@ -37,22 +71,19 @@ class row_gradient {
       if (own_.sink() != minus_infinity) add(g_.to.dsinks, h_ * g_.to.dsinks.head, dlse);  // such a row's LSE is its sink
       return;
     }
-    const double sink = own_.sink();
-    double top = sink, sum = 0, mean = 0;
-    for (const seen_key& key : keys) top = std::max(top, key.score);
-    for (seen_key& key : keys) sum += key.weight = std::exp(key.score - top);
-    sum += std::exp(sink - top);
+    const denominator below = weigh(p_.normalizer, keys, own_.sink());
     std::vector<double> by_weight(keys.size());
+    double mean = 0;
     for (std::size_t n = 0; n < keys.size(); ++n) {
-      keys[n].weight /= sum;
       by_weight[n] = keys[n].kept * dout_times_value(keys[n].j);
-      mean += keys[n].weight * by_weight[n];
+      if (attend::detail::are_shares(p_.normalizer)) mean += keys[n].weight * by_weight[n];
     }
     for (std::size_t n = 0; n < keys.size(); ++n) {
       add_values(keys[n]);
-      add_scores(keys[n], keys[n].weight * (by_weight[n] - mean + dlse));
+      const response to = response_to(p_.normalizer, keys[n], below);
+      add_scores(keys[n], (below.none ? 0 : to.slope) * (by_weight[n] - to.pull * mean + dlse));
     }
-    if (p_.sinks) add(g_.to.dsinks, h_ * g_.to.dsinks.head, std::exp(sink - top) / sum * (dlse - mean));
+    if (p_.sinks) add(g_.to.dsinks, h_ * g_.to.dsinks.head, below.sink * (dlse - mean));
   }
 
  private:
@@ -70,9 +101,10 @@ class row_gradient {
 
   void add_values(const seen_key& key) {
     const operand& dv = g_.to.dv;
-    if (dv)
-      add_row<T>(key_row(p_, dv, b_, h_ / p_.group, key.j), dv.column, key.weight * key.kept, dout(), g_.dout.column,
-                 p_.value_width);
+    if (!dv) return;
+    double* const to = static_cast<double*>(key_row(p_, dv, b_, h_ / p_.group, key.j));
+    for (std::int64_t c = 0; c < p_.value_width; ++c)
+      to[c * dv.column] += key.weight * key.kept * read<T>(dout(), c * g_.dout.column);
   }
 
   /// From the gradient by a score behind all functions, back through these, to q and k.
@@ -97,21 +129,28 @@ class row_gradient {
         }
       }
     }
-    const operand &dq = g_.to.dq, &dk = g_.to.dk;
-    const double by_dot = p_.scale * by_score;
-    const std::int64_t kv_head = h_ / p_.group;
-    if (dq)
-      add_row<T>(query_row(p_, dq, b_, h_, i_), dq.column, by_dot, key_row(p_, p_.k, b_, kv_head, key.j), p_.k.column,
-                 p_.width);
-    if (dk)
-      add_row<T>(key_row(p_, dk, b_, kv_head, key.j), dk.column, by_dot, query_row(p_, p_.q, b_, h_, i_), p_.q.column,
-                 p_.width);
+    if (p_.compatibility == compatibility_kind::none) return;
+    find_slopes(p_, own_.query(), own_.key(key.j), slopes_);
+    add_slopes(g_.to.dq, [&](const operand& dq) { return query_row(p_, dq, b_, h_, i_); }, p_.scale * by_score, slopes_.by_q);
+    add_slopes(
+        g_.to.dk, [&](const operand& dk) { return key_row(p_, dk, b_, h_ / p_.group, key.j); }, p_.scale * by_score,
+        slopes_.by_k);
+    add_slopes(g_.to.dadditive, [](const operand& dw) { return dw.data; }, p_.scale * by_score, slopes_.by_weights);
+  }
+
+  /// Adds multiples of slopes to the row of a gradient, where it is wanted.
+  template <class Row>
+  static void add_slopes(const operand& to, const Row& row, double factor, const std::vector<double>& slopes) {
+    if (!to) return;
+    double* at = static_cast<double*>(row(to));
+    for (std::size_t d = 0; d < slopes.size(); ++d, at += to.column) *at += factor * slopes[d];
   }
 
   const gradient_problem& g_;
   const problem& p_;
   row<T> own_;
   std::int64_t b_, h_, i_;
+  compatibility_slopes slopes_;
 };
 
 template <class T>

@@ -37,16 +37,17 @@ class runner : work_items {
     for (int n = 0; n < p_.score_count; ++n) {
       if (p_.score[n].what == score_function::kind::alibi) slopes_ = g.to.dscore[n];
     }
+    if (g.to.dadditive) by_additive_.emplace(call_.heads * call_.lane_blocks * p_.width * std::int64_t{sizeof(double)});
     if (slopes_) by_slope_.emplace(call_.heads * call_.lane_blocks * k_.lanes * std::int64_t{sizeof(double)});
     if (g.to.drelative) table_numbers_ = (2 * p_.relative_rows + 1) * (2 * p_.relative_columns + 1);
     table_heads_ = p_.relative.head != 0 ? p_.group : 1;
     query_bytes_ = k_.query_bytes(call_.shape);
     // A block's only chunk needs no memory between items.
-    folds_ = (g.to.dq || slopes_) && call_.chunks > 1;
+    folds_ = (g.to.dq || slopes_ || g.to.dadditive) && call_.chunks > 1;
   }
 
   void operator()() {
-    if (g_.to.dq || g_.to.dk || g_.to.dv || g_.to.drelative || slopes_) run_waves();
+    if (g_.to.dq || g_.to.dk || g_.to.dv || g_.to.drelative || slopes_ || g_.to.dadditive) run_waves();
     for (int n = 0; n < p_.score_count; ++n) differentiate_bias(call_, *this, n);
     if (g_.to.dsinks) {
       sum_rows(g_.to.dsinks, [this](std::int64_t n, std::int64_t row) { return call_.by_sink(n, row); });
@@ -54,12 +55,18 @@ class runner : work_items {
     if (slopes_) {
       sum_rows(slopes_, [this](std::int64_t n, std::int64_t row) { return slopes_of(n)[row]; });
     }
+    if (g_.to.dadditive) sum_blocks();
     for (batch_sums* sums : {&dq_, &dk_, &dv_}) sums->finish(*this);
   }
 
  private:
   double* slopes_of(std::int64_t n) const {
     return reinterpret_cast<double*>(by_slope_->data()) + n * call_.lane_blocks * k_.lanes;
+  }
+
+  /// What a block's rows add to the gradient by each weight of additive.
+  double* additive_of(std::int64_t n, std::int64_t block) const {
+    return reinterpret_cast<double*>(by_additive_->data()) + (n * call_.lane_blocks + block) * p_.width;
   }
 
   /// Heads [first, first + heads), and how many of their chunks are in flight at a time.
@@ -152,6 +159,7 @@ class runner : work_items {
     job.dv = rows(dv_.to());
     job.wants_q = static_cast<bool>(g_.to.dq);
     job.wants_slope = static_cast<bool>(slopes_);
+    job.wants_additive = static_cast<bool>(g_.to.dadditive);
     job.dq_column = dq_.to().column;
     job.dq_stored = stored_as(dq_.to().type);
     job.table_row_step = 2 * p_.relative_columns + 1;
@@ -163,9 +171,9 @@ class runner : work_items {
     return job;
   }
 
-  void finish_block(std::int64_t n, const block_place& at, const backward_job& job, const query_sums* total) const {
-    double unused[max_lanes];
-    k_.finish_queries(job, total, slopes_ ? slopes_of(n) + at.first_row : unused);
+  void finish_block(std::int64_t n, const block_place& at, const backward_job& job, query_sums* total) const {
+    k_.finish_queries(job, total, slopes_ ? slopes_of(n) + at.first_row : nullptr,
+                      by_additive_ ? additive_of(n, at.first_row / k_.lanes) : nullptr);
   }
 
   /// The gradients of a chunk's keys and values, and of each block of queries the partial ones, which `filled` says there are.
@@ -202,7 +210,7 @@ class runner : work_items {
         settled = true;
       }
       if (settled) k_.settle(none, count, false, sums, totals);
-      const char* const result = settled ? totals : sums;
+      char* const result = settled ? totals : sums;
       finite &= k_.finite(none, count, result);
       if (careful || finite) {
         k_.finish_keys(none, begin, count, result);
@@ -249,13 +257,26 @@ class runner : work_items {
     });
   }
 
+  /// One number per column: sums over blocks, in order.
+  void sum_blocks() {
+    const operand& to = g_.to.dadditive;
+    for_each(p_.width, [&](std::int64_t column) {
+      double sum = 0;
+      for (std::int64_t n = 0; n < call_.heads; ++n) {
+        for (std::int64_t block = 0; block < call_.lane_blocks && call_.place_of(n, block).rows > 0; ++block)
+          sum += additive_of(n, block)[column];
+      }
+      store_number(static_cast<char*>(to.data) + column * to.column * size_of(to.type), to.type, sum);
+    });
+  }
+
   const gradient_problem& g_;
   const problem& p_;
   const backward_call call_;
   const backward_kernel& k_;
   batch_sums dq_, dk_, dv_;
   operand slopes_;  // gradient by slopes of ALiBi
-  std::optional<call_scratch> by_slope_;
+  std::optional<call_scratch> by_slope_, by_additive_;
   std::int64_t table_numbers_ = 0, table_heads_ = 1, query_bytes_ = 0;
   bool folds_ = false;
 };

@@ -28,12 +28,12 @@ operand place_rows(const array_view& x, const problem& p) {
   return place(rows, heads_first(rows, p.query_starts ? layout::blhd : layout::bhld), p.batch);
 }
 
-void refuse_what_has_no_gradient(const problem& p, const options& how) {
-  if (p.normalizer != normalizer::softmax)
-    refuse("normalizer", "softmax, whose gradient is there", std::string(name_of(p.normalizer)));
-  if (p.compatibility != compatibility_kind::dot)
-    refuse("compatibility", "dot, whose gradient is there", std::string(name_of(p.compatibility)));
-  if (p.dropout_p > 0 && !how.dropout.seed) refuse("seed", "that of the forward call beside dropout", "none");
+/// The LSE or the gradient by it, which softmax alone has.
+void check_lse(const char* name, const array_view& x, const problem& p, bool matrices) {
+  if (p.normalizer == normalizer::softmax)
+    check_upstream(name, x, accumulator_of(p.type), lse_shape(p, matrices));
+  else if (x)
+    refuse(name, "none beside normalizer " + std::string(name_of(p.normalizer)) + ", which has no LSE", "an array");
 }
 
 /// A gradient, and the array that it is the gradient of.
@@ -45,7 +45,7 @@ struct pair_of_arrays {
   bool beside;  // whether it stands beside the inputs, and may be float32, too
 };
 
-constexpr int most_pairs = 7 + score_list::max_size;
+constexpr int most_pairs = 8 + score_list::max_size;
 
 int pairs_of(const array_view& q, const array_view& k, const array_view& v, const gradients& to, const options& how,
              pair_of_arrays (&pairs)[most_pairs]) {
@@ -58,6 +58,7 @@ int pairs_of(const array_view& q, const array_view& k, const array_view& v, cons
   add({"drelative", &to.drelative, "relative", &how.relative, true});
   add({"dalibi", &to.dalibi, "slopes of alibi as an array", &how.alibi.given(), true});
   add({"dsinks", &to.dsinks, "sinks", &how.sinks, true});
+  add({"dadditive", &to.dadditive, "compatibility additive", &how.compatibility.weights, true});
   static const array_view nothing;
   for (int n = 0; n < score_list::max_size; ++n) {
     const score_step* const step = n < how.score.size() ? how.score.begin() + n : nullptr;
@@ -87,6 +88,16 @@ operand place_heads(const array_view& x) {
   return o;
 }
 
+/// One number per column.
+operand place_columns(const array_view& x) {
+  operand o;
+  if (!x) return o;
+  o.data = const_cast<void*>(x.data);
+  o.type = x.type;
+  o.column = x.strides[0];
+  return o;
+}
+
 operand place_table(const array_view& x) {
   operand o;
   if (!x) return o;
@@ -110,6 +121,7 @@ gradient_operands place_gradients(const problem& p, const gradients& results, co
   to.dv = rows(results.dv);
   to.dsinks = place_heads(results.dsinks);
   to.drelative = place_table(results.drelative);
+  to.dadditive = place_columns(results.dadditive);
   // In the order in which check_scores() lists the functions.
   operand* of_function = to.dscore;
   for (int n = 0; n < how.score.size(); ++n) {
@@ -130,11 +142,11 @@ gradient_problem validate_upstream(const backward_inputs& of, const array_view& 
                                          : validate(q, k, v, {}, how);
   const problem& p = g.call;
   const bool matrices = q.shape.rank() == 2;
-  refuse_what_has_no_gradient(p, how);
+  if (p.dropout_p > 0 && !how.dropout.seed) refuse("seed", "that of the forward call beside dropout", "none");
   check_upstream("dout", of.dout, p.type, out_shape(p, how.layout, matrices));
   g.dout = place(of.dout, heads_first(of.dout, order_of(p, how)), p.batch);
   if (of.dlse) {
-    check_upstream("dlse", of.dlse, accumulator_of(p.type), lse_shape(p, matrices));
+    check_lse("dlse", of.dlse, p, matrices);
     g.dlse = place_rows(of.dlse, p);
   }
   return g;
@@ -146,9 +158,9 @@ gradient_problem validate_backward(const backward_inputs& of, const array_view& 
   const problem& p = g.call;
   const bool matrices = q.shape.rank() == 2;
   check_upstream("out", of.out, p.type, out_shape(p, how.layout, matrices));
-  check_upstream("lse", of.lse, accumulator_of(p.type), lse_shape(p, matrices));
+  check_lse("lse", of.lse, p, matrices);
   g.out = place(of.out, heads_first(of.out, order_of(p, how)), p.batch);
-  g.lse = place_rows(of.lse, p);
+  if (of.lse) g.lse = place_rows(of.lse, p);
 
   read_arrays read(q, k, v, nullptr, how);
   read.add("cu_seqlens_q", packed.queries);

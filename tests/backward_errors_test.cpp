@@ -11,9 +11,10 @@ namespace {
 struct backward_mistake {
   tensor<float> q = normal<float>({2, 4, 3, 8}, 1), k = normal<float>({2, 2, 5, 8}, 2), v = normal<float>({2, 2, 5, 6}, 3);
   tensor<float> out{{2, 4, 3, 6}}, dout{{2, 4, 3, 6}}, lse{{2, 4, 3}}, dlse{{2, 4, 3}};
-  tensor<float> bias{{3, 5}}, table{{1, 3}}, slopes{{4}}, sinks{{4}};
+  tensor<float> bias{{3, 5}}, table{{1, 3}}, slopes{{4}}, sinks{{4}}, weights{{8}};
   tensor<float> dq{{2, 4, 3, 8}, 7.0f}, dk{{2, 2, 5, 8}, 7.0f}, dv{{2, 2, 5, 6}, 7.0f};
   tensor<float> dbias{{3, 5}, 7.0f}, dtable{{1, 3}, 7.0f}, dslopes{{4}, 7.0f}, dsinks{{4}, 7.0f}, dfirst{{3, 5}, 7.0f};
+  tensor<float> dweights{{8}, 7.0f};
   tensor<double> wide{{2, 4, 3, 6}}, wide_rows{{2, 4, 3}};
   backward_inputs of{.dout = dout, .out = out, .lse = lse, .dlse = dlse};
   gradients to{.dq = dq,
@@ -29,7 +30,7 @@ struct backward_mistake {
 
   void run() const { attention_backward(of, q, k, v, to, how); }
   bool written() const {
-    for (const tensor<float>* x : {&dq, &dk, &dv, &dbias, &dtable, &dslopes, &dsinks, &dfirst})
+    for (const tensor<float>* x : {&dq, &dk, &dv, &dbias, &dtable, &dslopes, &dsinks, &dfirst, &dweights})
       if (!untouched(*x)) return true;
     return false;
   }
@@ -94,12 +95,30 @@ TEST(backward_refusals, name_memory_that_overlaps) {
   expect_refusal_of("dk", {"place of its own"}, [](auto& c) { c.to.dk.strides = {0, 0, 8, 1}; });
 }
 
-TEST(backward_refusals, name_what_has_no_gradient_yet) {
+TEST(backward_refusals, name_an_lse_that_the_normalizer_has_not) {
   for (const normalizer kind : {normalizer::mean, normalizer::sum, normalizer::sigmoid, normalizer::relu2, normalizer::abs}) {
-    expect_refusal_of("normalizer", {"softmax", std::string(name_of(kind))},
-                      [&](auto& c) { c.how.normalizer = kind, c.how.sinks = {}, c.to.dsinks = {}; });
+    const auto with = [&](auto& c) { c.how.normalizer = kind, c.how.sinks = {}, c.to.dsinks = {}; };
+    const std::vector<std::string> words = {"none beside normalizer " + std::string(name_of(kind)), "an array"};
+    expect_refusal_of("lse", words, [&](auto& c) { with(c), c.of.dlse = {}; });
+    expect_refusal_of("dlse", words, [&](auto& c) { with(c), c.of.lse = {}; });
   }
-  expect_refusal_of("compatibility", {"dot", "l1"}, [](auto& c) { c.how.compatibility = compatibility::l1; });
+}
+
+TEST(backward_refusals, name_what_belongs_to_another_compatibility) {
+  expect_refusal_of("dadditive", {"compatibility additive", "none"}, [](auto& c) { c.to.dadditive = c.dweights; });
+  const auto additive_call = [](auto& c) { c.how.compatibility = additive(c.weights), c.to.dadditive = c.dweights; };
+  expect_refusal_of("dadditive", {"(8,)", "(4,)"},
+                    [&](auto& c) { additive_call(c), c.to.dadditive = c.dslopes, c.to.dalibi = {}; });
+  expect_refusal_of(
+      "dadditive", {"float32", "float64"}, [&](auto& c) { additive_call(c), c.to.dadditive.type = dtype::f64; }, type_fault);
+  expect_refusal_of("dadditive", {"apart from every input", "additive"},
+                    [&](auto& c) { additive_call(c), c.to.dadditive = c.weights; });
+  backward_mistake right;
+  additive_call(right);
+  EXPECT_EQ(check_backward(right.of, right.q, right.k, right.v, right.to, right.how), std::nullopt);
+}
+
+TEST(backward_refusals, name_a_seed_that_is_missing) {
   expect_refusal_of("seed", {"dropout", "none"}, [](auto& c) { c.how.dropout = {.p = 0.5}; });
 }
 

@@ -3,6 +3,7 @@
 
 #include <sstream>
 
+#include "support/form.hpp"
 #include "support/gradients.hpp"
 #include "support/score.hpp"
 
@@ -70,14 +71,18 @@ TYPED_TEST(random_gradients, are_those_of_the_reference) {
       if (what == 2 && !sloped) how.score.push_back(alibi(slopes)), sloped = true;
     }
     if (!sloped && draw.coin(0.3)) how.alibi = slopes;
+    const auto w = normal<TypeParam>({n.E}, seed + 6000);
+    if (draw.coin(0.5)) how.normalizer = normalizers[draw.between(0, 5)];
+    if (draw.coin(0.5)) how.compatibility = compatibilities(w)[static_cast<std::size_t>(draw.between(0, 5))];
+    if (how.normalizer != normalizer::softmax) how.sinks = {};
     std::ostringstream text;
-    text << "seed " << seed << ": " << n.to_string() << ", causal " << how.causal << ", window " << bool(how.window)
-         << ", lengths " << how.key_lengths.given() << ", mask " << bool(how.mask) << ", bias " << bool(how.bias)
-         << ", relative " << bool(how.relative) << ", segments " << bool(how.query_segments) << ", soft cap "
+    text << "seed " << seed << ": " << form_of(how) << ", " << n.to_string() << ", causal " << how.causal << ", window "
+         << bool(how.window) << ", lengths " << how.key_lengths.given() << ", mask " << bool(how.mask) << ", bias "
+         << bool(how.bias) << ", relative " << bool(how.relative) << ", segments " << bool(how.query_segments) << ", soft cap "
          << how.softcap.value_or(0) << ", ALiBi " << bool(how.alibi) << ", sinks " << bool(how.sinks) << ", dropout "
          << how.dropout.p << ", list of " << how.score.size() << ", neighborhood " << bool(how.neighborhood);
     const backward_call_of<TypeParam> call(n, how, seed);
-    EXPECT_TRUE(gradients_right(call.run(how), call.truth(how))) << text.str();
+    EXPECT_TRUE(gradients_right(call.run(how), call.truth(how), call.cancelled_size(how))) << text.str();
     if (testing::Test::HasFailure()) return;  // one failing seed says enough
   }
 }

@@ -1,6 +1,7 @@
 // Gradients over packed sequences: those of the reference, and the bits of each sequence alone.
 #include <gtest/gtest.h>
 
+#include "support/form.hpp"
 #include "support/gradients.hpp"
 #include "support/varlen.hpp"
 
@@ -18,19 +19,23 @@ struct packed_backward {
   computed<T> y;
   tensor<T> dout;
   tensor<accumulator<T>> dlse;
+  bool has_lse;
 
   packed_backward(const sequence_lengths& lengths, const sizes& n, const options& how)
       : x(make_packed<T>(lengths, n)),
         y(compute(x, how)),
         dout(normal<T>(y.out.shape(), 7)),
-        dlse(normal<accumulator<T>>(y.lse.shape(), 8)) {}
+        dlse(normal<accumulator<T>>(y.lse.shape(), 8)),
+        has_lse(how.normalizer == normalizer::softmax) {}
 
   owned_gradients<T> run(const options& how) const {
-    return attention_varlen_backward({.dout = dout, .out = y.out, .lse = y.lse, .dlse = dlse}, x.q, x.k, x.v, x.at_q, x.at_k,
-                                     how);
+    backward_inputs of{.dout = dout, .out = y.out};
+    if (has_lse) of.lse = y.lse, of.dlse = dlse;
+    return attention_varlen_backward(of, x.q, x.k, x.v, x.at_q, x.at_k, how);
   }
   reference::gradients truth(const options& how) const {
-    return reference::attention_varlen_backward(dout, dlse, x.q, x.k, x.v, x.at_q, x.at_k, how);
+    return reference::attention_varlen_backward(dout, has_lse ? array_view(dlse) : array_view(), x.q, x.k, x.v, x.at_q, x.at_k,
+                                                how);
   }
 };
 
@@ -46,6 +51,14 @@ TYPED_TEST(packed_gradients, are_those_of_the_reference_with_every_option) {
         options{.dropout = {.p = 0.4, .seed = 5}}}) {
     const packed_backward<TypeParam> call(unequal, widths, how);
     EXPECT_TRUE(gradients_right(call.run(how), call.truth(how)));
+  }
+}
+
+TYPED_TEST(packed_gradients, are_those_of_the_reference_for_every_form) {
+  const auto w = normal<TypeParam>({widths.E}, 6);
+  for (const options& how : every_form(w, {.causal = true, .scale = 0.3})) {
+    const packed_backward<TypeParam> call(unequal, widths, how);
+    EXPECT_TRUE(gradients_right(call.run(how), call.truth(how))) << form_of(how);
   }
 }
 

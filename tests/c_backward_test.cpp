@@ -43,6 +43,30 @@ TEST(c_gradients, have_the_bits_of_cpp) {
   EXPECT_TRUE(same_gradients(got, expected));
 }
 
+TEST(c_gradients, of_the_general_form_have_the_bits_of_cpp_and_no_lse) {
+  const sizes n{.B = 1, .H = 2, .Hk = 1, .L = 5, .S = 9, .E = 8, .Ev = 6};
+  const auto weights = normal<float>({8}, 1);
+  const options how{.compatibility = additive(weights), .normalizer = normalizer::relu2};
+  const backward_call_of<float> call(n, how);
+  const auto expected = call.run(how);
+  tensor<float> to_q(expected.dq.shape()), to_weights({8});
+  const c_array q(call.x.q), k(call.x.k), v(call.x.v), dout(call.dout), out(call.out), w(weights), dq(to_q), dw(to_weights);
+  attend_backward_inputs of = ATTEND_INIT(attend_backward_inputs);
+  of.dout = dout.get(), of.out = out.get();
+  attend_gradients to = ATTEND_INIT(attend_gradients);
+  to.dq = dq.get(), to.dadditive = dw.get();
+  attend_options options = ATTEND_INIT(attend_options);
+  options.compatibility = ATTEND_ADDITIVE, options.additive = w.get(), options.normalizer = ATTEND_RELU2;
+  ASSERT_EQ(attend_attention_backward(&of, q.get(), k.get(), v.get(), &to, &options), ATTEND_OK) << attend_last_error();
+  EXPECT_TRUE(same_bits(to_q, expected.dq));
+  EXPECT_TRUE(same_bits(to_weights, expected.dadditive));
+  const auto rows = normal<float>({1, 2, 5}, 2);
+  const c_array lse(rows);
+  of.lse = lse.get();
+  EXPECT_EQ(attend_attention_backward(&of, q.get(), k.get(), v.get(), &to, &options), ATTEND_ERROR_ARGUMENT);
+  EXPECT_EQ(std::string(attend_last_error()).rfind("lse: expected none beside normalizer relu2", 0), 0u) << attend_last_error();
+}
+
 TEST(c_gradients, over_packed_sequences_have_the_bits_of_cpp) {
   const auto x = make_packed<float>({{3, 4}, {0, 2}, {5, 1}}, {.H = 2, .Hk = 1, .E = 4, .Ev = 3});
   const auto y = compute(x);

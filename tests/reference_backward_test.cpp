@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "support/form.hpp"
 #include "support/score.hpp"
 
 namespace attend::test {
@@ -11,7 +12,7 @@ namespace {
 /// Every array that a call may be differentiated by, small enough to move each of its elements.
 struct differentiated {
   sizes n;
-  tensor<double> q, k, v, bias, table, slopes, sinks, first, dout, dlse;
+  tensor<double> q, k, v, bias, table, slopes, sinks, weights, first, dout, dlse;
 
   explicit differentiated(const sizes& of, std::uint64_t seed = 1)
       : n(of),
@@ -22,18 +23,22 @@ struct differentiated {
         table(normal<double>({n.H, 5}, 20 * seed + 4)),
         slopes(normal<double>({n.H}, 20 * seed + 5, 0.2)),
         sinks(normal<double>({n.H}, 20 * seed + 6)),
+        weights(normal<double>({n.E}, 20 * seed + 10)),
         first(normal<double>({n.B, 1, n.L, 1}, 20 * seed + 7)),
         dout(normal<double>({n.B, n.H, n.L, n.Ev}, 20 * seed + 8)),
         dlse(normal<double>({n.B, n.H, n.L}, 20 * seed + 9)) {}
 
-  reference::gradients gradients(const options& how) const { return reference::attention_backward(dout, dlse, q, k, v, how); }
+  reference::gradients gradients(const options& how) const {
+    const bool has_lse = how.normalizer == normalizer::softmax;
+    return reference::attention_backward(dout, has_lse ? array_view(dlse) : array_view(), q, k, v, how);
+  }
 
   /// What it is the gradient of. LSE of an empty row is -inf, and no part of it.
   double loss(const options& how) const {
     const auto y = reference::attention(q, k, v, how);
     double sum = 0;
     for (std::int64_t i = 0; i < dout.size(); ++i) sum += dout.data()[i] * y.out.data()[i];
-    for (std::int64_t i = 0; i < dlse.size(); ++i)
+    for (std::int64_t i = 0; i < y.lse.size(); ++i)
       if (std::isfinite(y.lse.data()[i])) sum += dlse.data()[i] * y.lse.data()[i];
     return sum;
   }
@@ -42,7 +47,7 @@ struct differentiated {
   testing::AssertionResult is_gradient(const tensor<double>& by, tensor<double>& x, const options& how) const {
     if (by.shape() != x.shape())
       return testing::AssertionFailure() << by.shape().to_string() << ", expected " << x.shape().to_string();
-    constexpr double step = 1e-4;
+    constexpr double step = 2e-5;
     for (std::int64_t i = 0; i < x.size(); ++i) {
       const double at = x.data()[i];
       const auto moved = [&](double by_steps) {
@@ -74,6 +79,9 @@ struct differentiated {
     }
     if (how.sinks) {
       EXPECT_TRUE(is_gradient(by.dsinks, sinks, how)) << "dsinks, " << what;
+    }
+    if (how.compatibility.weights) {
+      EXPECT_TRUE(is_gradient(by.dadditive, weights, how)) << "dadditive, " << what;
     }
   }
 };
@@ -113,6 +121,48 @@ TEST(reference_gradients, are_slopes_of_the_forward_for_every_option) {
         .dropout = {.p = 0.3, .seed = 9}}},
   };
   for (const auto& [name, how] : calls) x.expect_gradients(how, name);
+}
+
+TEST(reference_gradients, are_slopes_of_the_forward_for_every_form) {
+  differentiated x(usual, 7);
+  const auto mask = coins({usual.B, 1, usual.L, usual.S}, 5, 0.7);
+  const options plain{.scale = 0.8};
+  const options several{.causal = true,
+                        .query_offset = 3,
+                        .mask = mask,
+                        .bias = x.bias,
+                        .relative = x.table,
+                        .softcap = 1.3,
+                        .alibi = x.slopes,
+                        .dropout = {.p = 0.3, .seed = 9}};
+  for (const options& base : {plain, several})
+    for (const options& how : every_form(x.weights, base)) x.expect_gradients(how, form_of(how));
+}
+
+TEST(reference_gradients, where_a_function_has_a_corner_are_zero) {
+  differentiated x({.B = 1, .H = 1, .Hk = 1, .L = 1, .S = 2, .E = 2, .Ev = 1}, 8);
+  const auto zero = [](const tensor<double>& all) {
+    return std::all_of(all.begin(), all.end(), [](double e) { return e == 0; });
+  };
+  // l1 at equal elements: the first column has none, the second keeps its own.
+  x.k(0, 0, 0, 0) = x.k(0, 0, 1, 0) = x.q(0, 0, 0, 0);
+  auto by = x.gradients({.compatibility = compatibility::l1, .normalizer = normalizer::sum});
+  EXPECT_EQ(by.dq(0, 0, 0, 0), 0);
+  EXPECT_EQ(by.dk(0, 0, 1, 0), 0);
+  EXPECT_NE(by.dq(0, 0, 0, 1), 0);
+  // Weights of relu2 and abs where all scores are 0.
+  for (const normalizer kind : {normalizer::relu2, normalizer::abs}) {
+    by = x.gradients({.scale = 0.0, .normalizer = kind});
+    EXPECT_TRUE(zero(by.dq) && zero(by.dk) && zero(by.dv)) << name_of(kind);
+  }
+  // cosine of a zero vector.
+  for (double& element : x.q) element = 0;
+  by = x.gradients({.compatibility = compatibility::cosine, .normalizer = normalizer::sum});
+  EXPECT_TRUE(zero(by.dq) && zero(by.dk));
+  // none reads neither.
+  for (double& element : x.q) element = std::numeric_limits<double>::quiet_NaN();
+  by = x.gradients({.compatibility = compatibility::none});
+  EXPECT_TRUE(zero(by.dq) && zero(by.dk));
 }
 
 TEST(reference_gradients, pass_through_a_score_list_in_its_order) {

@@ -23,9 +23,10 @@ namespace attend {
 
 /// What a backward call begins from: the gradients of a loss by the results of `attention`, and these results.
 struct backward_inputs {
-  array_view dout;       ///< gradient by `out`; shape and dtype of `out`
-  array_view out;        ///< as `attention` gave it for the same inputs and options
-  array_view lse;        ///< as `attention` gave it beside `out`
+  array_view dout;  ///< gradient by `out`; shape and dtype of `out`
+  array_view
+      out;  ///< as `attention` gave it for the same inputs and options; read where weights are shares: softmax, relu2, abs
+  array_view lse = {};   ///< as `attention` gave it beside `out`; none beside a normalizer but softmax, which has none
   array_view dlse = {};  ///< gradient by `lse`; shape and dtype of `lse`
 };
 
@@ -39,18 +40,26 @@ struct gradients {
   mutable_array_view drelative = {};
   mutable_array_view dalibi = {};  ///< of given slopes; the paper's are no inputs
   mutable_array_view dsinks = {};
+  mutable_array_view dadditive = {};  ///< of the weights of compatibility additive
   std::array<mutable_array_view, score_list::max_size> dscore =
       {};  ///< of biases and slopes of the score list, by their place in it
 };
 
 /// Gradients of `sum(dout * out) + sum(dlse * lse)` into memory of the caller's, from `out` and `lse`: scores are made again tile by
 /// tile, so that memory grows with L and S, never with L times S. By the identity of Dao et al., FlashAttention, 2022: with D_i =
-/// sum_c dout_ic out_ic - dlse_i, the gradient by a score is w_ij (dout_i . v_j - D_i).
+/// sum_c dout_ic out_ic - dlse_i and g_ij = dout_i . v_j, the gradient by a score s_ij is
+///
+///     w_ij (g_ij - D_i)           softmax        w_ij (1 - w_ij) g_ij               sigmoid
+///     g_ij / N                    mean           2 max(s_ij, 0) (g_ij - D_i) / T    relu2, T = sum_j max(s_ij, 0)^2
+///     g_ij                        sum            (g_ij - sign(s_ij) D_i) / T        abs, T = sum_j |s_ij|
+///
+/// where dropout multiplies g_ij as it does the weight. N and T, which no LSE tells, are found by one more pass over scores. Where T is 0, so are
+/// weights and gradients. Of every compatibility function by q, k and the weights of `additive`; where it has no slope, that is taken as 0: |s| at
+/// 0, l1 at equal elements, cosine at a zero vector. Of `none`, dq and dk are exactly 0.
 ///
 /// Inputs and options are those of the call of `attention`, whose rules they follow; dropout needs its seed. Pairs that are excluded add
 /// exactly nothing, whatever they hold, and rows that see no key have gradients of exactly 0, whatever dout holds there. Of sinks alone,
-/// whose LSE is such a row's, dlse remains. Bits do not depend on the number of threads. So far for compatibility dot and normalizer softmax;
-/// others are refused. Any number of threads may call at once. Throws `argument_error` before anything is written, `interrupted`,
+/// whose LSE is such a row's, dlse remains. Bits do not depend on the number of threads. Any number of threads may call at once. Throws `argument_error` before anything is written, `interrupted`,
 /// `std::bad_alloc`.
 void attention_backward(const backward_inputs& of, const array_view& q, const array_view& k, const array_view& v,
                         const gradients& results, const options& how = {});
@@ -64,7 +73,7 @@ std::optional<std::string> check_backward(const backward_inputs& of, const array
 template <class T>
 struct owned_gradients {
   tensor<T> dq, dk, dv;
-  tensor<accumulator<T>> dbias, drelative, dalibi, dsinks;
+  tensor<accumulator<T>> dbias, drelative, dalibi, dsinks, dadditive;
   std::array<tensor<accumulator<T>>, score_list::max_size> dscore;
 };
 
@@ -86,6 +95,7 @@ Owned make_gradients(const array_view& q, const array_view& k, const array_view&
   make(by.drelative, to.drelative, how.relative);
   make(by.dalibi, to.dalibi, how.alibi.given());
   make(by.dsinks, to.dsinks, how.sinks);
+  make(by.dadditive, to.dadditive, how.compatibility.weights);
   std::size_t n = 0;
   for (const attend::score_step& step : how.score) {
     make(by.dscore[n], to.dscore[n], step.what == attend::score_step::kind::bias ? step.numbers : step.slopes.given());

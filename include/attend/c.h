@@ -177,7 +177,7 @@ typedef struct attend_results {
   int32_t reserved;  ///< 0
 } attend_results;
 
-/// attend::backward_inputs (attend/backward.hpp): `dlse` may be NULL.
+/// attend::backward_inputs (attend/backward.hpp): `dlse` may be NULL; `lse` and `dlse` are NULL beside a normalizer but softmax, which has no LSE.
 typedef struct attend_backward_inputs {
   size_t size;
   const attend_array* dout;
@@ -196,6 +196,7 @@ typedef struct attend_gradients {
   const attend_array* drelative;
   const attend_array* dalibi;
   const attend_array* dsinks;
+  const attend_array* dadditive;
   const attend_array* const* dscore;  ///< `dscore_count` pointers, by place in the score list
   int32_t dscore_count;
   int32_t reserved;  ///< 0

@@ -58,7 +58,7 @@ tensor<double> error_bound_varlen(const array_view& q, const array_view& k, cons
 /// Gradients as `attend::attention_backward` gives them, in float64 and row-major; empty where there is no array that they belong to.
 struct gradients {
   tensor<double> dq, dk, dv;
-  tensor<double> dbias, drelative, dalibi, dsinks;
+  tensor<double> dbias, drelative, dalibi, dsinks, dadditive;
   std::array<tensor<double>, score_list::max_size> dscore;  ///< by place in the score list
 };
 

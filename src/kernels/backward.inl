@@ -7,12 +7,16 @@
 //   dK [chunk][E]          += dS . Q       key sums: of one chunk, over the blocks of queries one after another
 //   dV [chunk][Ev]         += P . dO
 //
+// That is softmax over dot products; other normalisers make P and dS of scores, and other compatibility functions dQ and dK of dS, by the steps of
+// backward_form.inl.
+//
 // Scratch of a block: Q^T and dO^T for the first two products, rows of Q and dO, filled up to whole vectors, for the last two; K and V are
 // read in place, or gathered tile by tile. Registers as in `forward`: all five products are micro_rows x micro_vectors sums
 // (backward_products.inl).
 
 template <class S>
-struct backward : backward_products<S> {
+struct backward : backward_form<S> {
+  using form = backward_form<S>;
   using block_of = forward_block<S>;
   using products = backward_products<S>;
   using forwards = forward<S>;
@@ -26,7 +30,7 @@ struct backward : backward_products<S> {
 
   struct scratch {
     typename block_of::scratch of_forward;  // `scores` hold P
-    T *dout_columns, *q_rows, *dout_rows, *by_score, *slopes, *lse, *mean;
+    T *dout_columns, *q_rows, *dout_rows, *by_score, *slopes, *base, *factor, *mean;
     std::int64_t bytes;
   };
   static scratch scratch_of(void* memory, const scratch_shape& shape) {
@@ -38,7 +42,8 @@ struct backward : backward_products<S> {
     s.dout_rows = a.take<T>(padded_columns(shape.value_width) * lanes);
     s.by_score = a.take<T>(tile_keys * lanes);
     s.slopes = a.take<T>(shape.caps * tile_keys * lanes);
-    s.lse = a.take<T>(lanes);
+    s.base = a.take<T>(lanes);
+    s.factor = a.take<T>(lanes);
     s.mean = a.take<T>(lanes);
     s.bytes = a.used;
     return s;
@@ -57,10 +62,20 @@ struct backward : backward_products<S> {
   }
   static T* value_sums(const backward_job& job, key_sums* sums) { return static_cast<T*>(sums) + key_numbers(job.width); }
 
-  /// Query sums: dQ^T, then the gradient by a lane's slope of ALiBi.
-  static std::int64_t query_numbers(std::int64_t columns) { return (columns + 1) * lanes; }
+  /// Query sums: dQ^T, then the gradient by a lane's slope of ALiBi, then what a lane adds to the gradient by each weight of additive.
+  static std::int64_t query_numbers(const scratch_shape& shape) {
+    return (shape.width + 1 + (shape.additive ? shape.width : 0)) * lanes;
+  }
   static std::int64_t query_bytes(const scratch_shape& shape) {
-    return padded(query_numbers(shape.width) * static_cast<std::int64_t>(sizeof(T)));
+    return padded(query_numbers(shape) * static_cast<std::int64_t>(sizeof(T)));
+  }
+  template <class Sums>  // of a partial result or of a total
+  static Sums* slope_sums(const backward_job& job, Sums* sums) {
+    return sums + job.width * lanes;
+  }
+  template <class Sums>
+  static Sums* additive_sums(const backward_job& job, Sums* sums) {
+    return slope_sums(job, sums) + lanes;
   }
 
   /// to[lane][column] = rows[lane][column], filled up with zeros.
@@ -86,14 +101,40 @@ struct backward : backward_products<S> {
     const int count = job.lanes.count;
     with_input_type<T>(job.stored, [&]<class From>(From*) {
       rows_to_columns<S, lanes, From>(job.dout, 0, count, job.value_width, job.dout_column, 1, s.dout_columns);
-      copy_rows<From>(job.lanes.q, count, job.width, job.q_column, s.q_rows);
+      if (job.compatibility == compatibility_index::dot) copy_rows<From>(job.lanes.q, count, job.width, job.q_column, s.q_rows);
       copy_rows<From>(job.dout, count, job.value_width, job.dout_column, s.dout_rows);
     });
+    if (job.compatibility != compatibility_index::dot && job.compatibility != compatibility_index::none)
+      form::load_rows(job, s.of_forward.queries, s.q_rows);
     for (int lane = 0; lane < lanes; ++lane) {
-      s.lse[lane] = lane < count ? static_cast<T>(job.lse[lane]) : infinity<T>;  // lanes that are not there weigh nothing
+      s.base[lane] = lane < count ? static_cast<T>(job.base[lane])
+                                  : infinity<T>;  // lanes that are not there weigh nothing or are not read
+      s.factor[lane] = lane < count ? static_cast<T>(job.factor[lane]) : T{0};
       s.mean[lane] = lane < count ? static_cast<T>(job.mean[lane]) : T{0};
     }
+    if (job.normalizer != normalizer_index::relu2 && job.normalizer != normalizer_index::abs) return;
+    for (int lane = 0; lane < lanes; lane += width) S::store(s.base + lane, inverse_power<S>(S::load(s.base + lane)));
   }
+
+  /// Scores -> weights before dropout, and gradients by dropped weights -> gradients by scores, in place.
+  template <template <class> class Normal, bool marked>
+  static void differentiate_pairs(const backward_job& job, const scratch& s, const stripe_keys& keys) {
+    const V kept = S::set(static_cast<T>(job.kept_factor));
+    dense::for_each_score(s.of_forward, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
+      T* const at = s.by_score + key * lanes + lane;
+      const typename S::M excluded = S::equal(score, S::set(-infinity<T>));
+      const derivative::of_row<S> row{S::load(s.base + lane), S::load(s.factor + lane), S::load(s.mean + lane)};
+      const derivative::pair<S> own = Normal<S>::of(score, S::load(at), kept, row);
+      S::store(at, S::select(excluded, S::set(0), own.by_score));
+      return S::select(excluded, S::set(marked ? -infinity<T> : T{0}), own.weight);
+    });
+  }
+  using pair_function = void (*)(const backward_job&, const scratch&, const stripe_keys&);
+  template <bool marked>
+  static constexpr pair_function pair_functions[] = {
+#define ATTEND_NORMALIZER(f) differentiate_pairs<derivative::f, marked>,
+#include "kernels/functions.def"
+  };
 
   /// P and, by the scores behind all steps, dS of a stripe. With `marked`, excluded pairs have -inf in P.
   template <bool marked>
@@ -114,15 +155,7 @@ struct backward : backward_products<S> {
     typename block_of::scratch by_weight = s.of_forward;
     by_weight.scores = s.by_score;
     if (job.dropout.given) dense::template drop<false>(job, by_weight, keys);
-    const V kept = S::set(static_cast<T>(job.kept_factor));
-    dense::for_each_score(s.of_forward, keys, [&](V score, int key, int lane) __attribute__((always_inline)) {
-      T* const at = s.by_score + key * lanes + lane;
-      const typename S::M excluded = S::equal(score, S::set(-infinity<T>));
-      const V weight = weight_of<S>(score - S::load(s.lse + lane));
-      const V by = weight * S::fma(S::load(at), kept, S::set(0) - S::load(s.mean + lane));
-      S::store(at, S::select(excluded, S::set(0), by));
-      return S::select(excluded, S::set(marked ? -infinity<T> : T{0}), weight);
-    });
+    pair_functions<marked>[static_cast<int>(job.normalizer)](job, s, keys);
     if (job.dropout.given) dense::template drop<marked>(job, s.of_forward, keys);
   }
 
@@ -169,21 +202,22 @@ struct backward : backward_products<S> {
   }
 
   /// From the gradient behind all steps to that before step `first`, adding up what belongs to the steps on the way.
-  static void step_back(const backward_job& job, const scratch& s, const stripe_keys& keys, int first, T* slope_sums) {
+  static void step_back(const backward_job& job, const scratch& s, const stripe_keys& keys, int first, T* by_slope) {
     const T* slopes = s.slopes + job.caps * tile_keys * lanes;
     for (int n = job.step_count - 1; n >= first; --n) {
       switch (job.steps[n].kind) {
         case score_kind::soft_cap:
           slopes -= tile_keys * lanes;
           for_each_gradient(s, keys, [&](V by, int key, int lane) __attribute__((always_inline)) {
-            return by * S::load(slopes + key * lanes + lane);
+            // The slope of an excluded pair may be NaN: what is 0 stays so.
+            return S::select(S::equal(by, S::set(0)), by, by * S::load(slopes + key * lanes + lane));
           });
           break;
         case score_kind::alibi:
-          if (slope_sums && job.wants_slope) add_slopes(job, s, keys, slope_sums);
+          if (by_slope && job.wants_slope) add_slopes(job, s, keys, by_slope);
           break;
         case score_kind::relative:
-          if (slope_sums && job.table[0]) add_to_table(job, s, keys);
+          if (by_slope && job.table[0]) add_to_table(job, s, keys);
           break;
         case score_kind::bias: break;
       }
@@ -216,26 +250,25 @@ struct backward : backward_products<S> {
     const scratch s = scratch_of(job.scratch, shape_of_job(job));
     load(job, s);
     T* const by_query = static_cast<T*>(queries);
-    T* const slope_sums = by_query + job.width * lanes;
-    for (std::int64_t i = 0; i < query_numbers(job.width); ++i) by_query[i] = 0;
+    const std::int64_t numbers = query_numbers(shape_of_job(job));
+    for (std::int64_t i = 0; i < numbers; ++i) by_query[i] = 0;
     const std::int64_t k_columns = padded_columns(job.width), v_columns = padded_columns(job.value_width);
     for_each_tile(job, s, begin, end, [&](std::int64_t first, int count, bool masked) {
       const typename block_of::scratch& tile = s.of_forward;
+      const typename form::tile pairs{tile.k_rows, count,        job.lanes.count, s.by_score,
+                                      tile.scores, tile.queries, s.q_rows,        job.width};
       for_each_stripe(job, s, first, count, [&](const stripe_keys& keys) {
         weigh<marked>(job, s, keys, masked);
-        step_back(job, s, keys, 0, slope_sums);
-        if (job.wants_q) {
-          products::template add_over_keys<marked>(tile.k_rows, count, s.by_score + keys.lane, tile.scores + keys.lane,
-                                                   job.width, by_query + keys.lane);
-        }
+        step_back(job, s, keys, 0, slope_sums(job, by_query));
+        if (job.wants_q) form::template add_over_keys<marked>(job.compatibility, pairs, keys.lane, by_query);
+        if (job.wants_additive) form::template add_to_weights<marked>(pairs, keys.lane, additive_sums(job, by_query));
       });
       if (job.dv.first) {
         products::template add_over_lanes<marked>(tile.scores, tile.scores, s.dout_rows, v_columns, job.lanes.count, count,
                                                   value_sums(job, sums) + (first - begin) * v_columns);
       }
       if (job.dk.first) {
-        products::template add_over_lanes<marked>(s.by_score, tile.scores, s.q_rows, k_columns, job.lanes.count, count,
-                                                  static_cast<T*>(sums) + (first - begin) * k_columns);
+        form::template add_over_lanes<marked>(job.compatibility, pairs, static_cast<T*>(sums) + (first - begin) * k_columns);
       }
     });
   }
@@ -245,7 +278,7 @@ struct backward : backward_products<S> {
       add_block<true>(job, begin, end, sums, queries);
     else
       add_block<false>(job, begin, end, sums, queries);
-    return all_finite<S, S::block_vectors>(static_cast<const T*>(queries), query_numbers(job.width));
+    return all_finite<S, S::block_vectors>(static_cast<const T*>(queries), query_numbers(shape_of_job(job)));
   }
 
   /// Calls visit(first number, count) for the sums of keys and of values.
@@ -290,13 +323,6 @@ struct backward : backward_products<S> {
     return all;
   }
 
-  /// A number of the accumulator, the largest where x lies beyond.
-  static T in_range(double x) {
-    constexpr double most = sizeof(T) == sizeof(float) ? static_cast<double>(__FLT_MAX__) : __DBL_MAX__;
-    return static_cast<T>(x < -most ? -most : x > most ? most : x);
-  }
-  static T score_factor(const backward_job& job) { return in_range(job.query_scale * job.score_scale); }
-
   /// Rows [begin, begin + count) <- factor * sums + 0; see columns_to_rows.
   static void write_rows(const written_rows& to, std::int64_t begin, std::int64_t count, std::int64_t columns, T factor,
                          const T* sums) {
@@ -320,29 +346,53 @@ struct backward : backward_products<S> {
     });
   }
 
-  static void finish_keys(const backward_job& job, std::int64_t begin, std::int64_t count, const key_sums* sums) {
-    const T* const own = static_cast<const T*>(sums);
-    write_rows(job.dk, begin, count, job.width, score_factor(job), own);
-    write_rows(job.dv, begin, count, job.value_width, in_range(job.kept_factor), own + key_numbers(job.width));
+  /// What is left to do of sums that need the keys again: tile by tile, as they are.
+  static void end_keys(const backward_job& job, std::int64_t begin, std::int64_t count, T* sums) {
+    const bool unit = job.compatibility == compatibility_index::cosine;
+    if (!job.dk.first || (!unit && job.compatibility != compatibility_index::additive)) return;
+    const typename block_of::scratch s = scratch_of(job.scratch, shape_of_job(job)).of_forward;
+    if (!unit) load_additive(job, job.width, s.additive);
+    // Behind the last key that is there, nothing may be read, and sums are 0.
+    const std::int64_t end = begin + count < job.keys.count ? begin + count : job.keys.count;
+    for (std::int64_t first = begin; first < end; first += tile_keys) {
+      const int some = end - first < tile_keys ? static_cast<int>(end - first) : tile_keys;
+      if (unit) read_keys<S>(job, s, first, some);
+      form::end_keys(job, s.packed_k, some, s.additive, sums + (first - begin) * padded_columns(job.width));
+    }
+  }
+
+  static void finish_keys(const backward_job& job, std::int64_t begin, std::int64_t count, key_sums* sums) {
+    T* const own = static_cast<T*>(sums);
+    end_keys(job, begin, count, own);
+    write_rows(job.dk, begin, count, job.width, form::factors_of(job).key, own);
+    write_rows(job.dv, begin, count, job.value_width, form::in_range(job.kept_factor), own + key_numbers(job.width));
   }
 
   static void fold(const backward_job& job, bool first, query_sums* total, const query_sums* next) {
     T* const own = static_cast<T*>(total);
     T* const rest = own + query_bytes(shape_of_job(job)) / static_cast<std::int64_t>(sizeof(T));
-    add_sums(first, own, rest, static_cast<const T*>(next), query_numbers(job.width));
+    add_sums(first, own, rest, static_cast<const T*>(next), query_numbers(shape_of_job(job)));
   }
 
-  static void finish_queries(const backward_job& job, const query_sums* total, double* by_slope) {
-    const T* const own = static_cast<const T*>(total);
-    alignas(64) T factors[lanes];
-    for (int lane = 0; lane < lanes; ++lane) factors[lane] = score_factor(job);
-    if (job.wants_q) {
-      with_input_type<T>(job.dq_stored, [&]<class To>(To*) {
-        columns_to_rows<S, lanes, To>(own, factors, job.lanes.count, job.width, job.dq, 0, job.dq_column);
-      });
-    }
+  static void finish_queries(const backward_job& job, query_sums* total, double* by_slope, double* by_additive) {
+    T* const own = static_cast<T*>(total);
     for (int lane = 0; job.wants_slope && lane < job.lanes.count; ++lane)
-      by_slope[lane] = static_cast<double>(own[job.width * lanes + lane]);
+      by_slope[lane] = static_cast<double>(slope_sums(job, own)[lane]);
+    for (std::int64_t d = 0; job.wants_additive && d < job.width; ++d) {
+      by_additive[d] = 0;
+      for (int lane = 0; lane < job.lanes.count; ++lane)
+        by_additive[d] += static_cast<double>(additive_sums(job, own)[d * lanes + lane]);
+      by_additive[d] *= job.score_scale;
+    }
+    if (!job.wants_q) return;
+    const typename block_of::scratch s = scratch_of(job.scratch, shape_of_job(job)).of_forward;
+    if (job.compatibility == compatibility_index::additive) load_additive(job, job.width, s.additive);
+    form::end_queries(job, s.queries, s.additive, own);
+    alignas(64) T factors[lanes];
+    for (int lane = 0; lane < lanes; ++lane) factors[lane] = form::factors_of(job).query;
+    with_input_type<T>(job.dq_stored, [&]<class To>(To*) {
+      columns_to_rows<S, lanes, To>(own, factors, job.lanes.count, job.width, job.dq, 0, job.dq_column);
+    });
   }
 
   static void pairs(const backward_job& job, std::int64_t begin, std::int64_t end, int number, double* const* rows,
@@ -361,7 +411,7 @@ struct backward : backward_products<S> {
     });
   }
 
-  static constexpr backward_kernel row{lanes,       tile_keys, chunk_keys,     scratch_bytes, key_bytes,
-                                       query_bytes, clear,     block,          settle,        finite,
-                                       finish_keys, fold,      finish_queries, pairs,         forwards::mask_class};
+  static constexpr backward_kernel row{
+      lanes,  tile_keys,   chunk_keys, scratch_bytes,  key_bytes, query_bytes,          clear,         block, settle,
+      finite, finish_keys, fold,       finish_queries, pairs,     forwards::mask_class, &forwards::row};
 };

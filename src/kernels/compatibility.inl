@@ -67,9 +67,9 @@ template <class S>
   return S::select(S::equal(squares, S::set(0)), S::set(0), S::set(length) / S::sqrt(squares));
 }
 
-/// A row of adjacent columns becomes a vector of length 1, in place.
+/// A row of adjacent columns becomes a vector of length 1, in place. Returns 1 over what its length was, 0 for a zero vector.
 template <class S>
-static void unit_row(typename S::T* row, std::int64_t columns) {
+static typename S::T unit_row(typename S::T* row, std::int64_t columns) {
   using V = typename S::V;
   const auto for_each = [&](const auto& visit) __attribute__((always_inline)) {
     std::int64_t d = 0;
@@ -92,11 +92,12 @@ static void unit_row(typename S::T* row, std::int64_t columns) {
   });
   const V inverse = inverse_norm<S>(S::set(S::sum(squares)), 1);
   for_each([&](V x) __attribute__((always_inline)) { return x * inverse; });
+  return S::largest(inverse * factor);
 }
 
-/// Every column of [rows][lanes], a lane's vector, becomes `length` long.
+/// Every column of [rows][lanes], a lane's vector, becomes `length` long. `inverse_lengths`, where it is given: as unit_row() returns them.
 template <class S, int lanes>
-static void unit_columns(typename S::T* x, std::int64_t rows, typename S::T length) {
+static void unit_columns(typename S::T* x, std::int64_t rows, typename S::T length, typename S::T* inverse_lengths = nullptr) {
   using V = typename S::V;
   constexpr std::int64_t part = 64 * lanes;  // squares are added up by parts, as long sums of equal numbers drift
   const std::int64_t end = rows * lanes;
@@ -113,6 +114,7 @@ static void unit_columns(typename S::T* x, std::int64_t rows, typename S::T leng
       }
       squares = squares + sum;
     }
+    if (inverse_lengths) S::store(inverse_lengths + lane, inverse_norm<S>(squares, 1) * factor);
     const V inverse = inverse_norm<S>(squares, length);
     for (std::int64_t at = lane; at < end; at += lanes) S::store(x + at, S::load(x + at) * inverse);
   }

@@ -226,13 +226,15 @@ struct written_rows {
 struct backward_job : block_job {
   const void* dout[max_lanes];
   std::int64_t dout_column;
-  // Of each row: its LSE, and what a weight's gradient is taken against, sum(dout * out) - dlse.
-  double lse[max_lanes], mean[max_lanes];
+  // Of each row: what its weights are taken against (the LSE of softmax, the maximum of relu2 and abs) and multiplied by (1 over what mean, relu2
+  // and abs divide by, or 0), and what a weight's gradient is taken against: sum(dout * out) - dlse, or 0 where weights do not depend on each other.
+  double base[max_lanes], factor[max_lanes], mean[max_lanes];
   double kept_factor;  // what dropout multiplies the weights by that it keeps
   int caps;
   bool careful;  // keeps excluded pairs out of every sum; otherwise they join as zeros, which NaN and infinities turn into NaN
   bool wants_q;  // whether rows of dq are wanted; keys and values, whether `dk` and `dv` are
   bool wants_slope;     // of ALiBi
+  bool wants_additive;  // weights of additive
   written_rows dk, dv;  // of the sequence and key/value head, from key 0 on
   void* dq[max_lanes];
   std::int64_t dq_column;
@@ -261,16 +263,18 @@ struct backward_kernel {
   /// Long sums go in parts: totals (twice key_bytes) <- totals + sums, or sums alone if `first`, and sums begin anew.
   void (*settle)(const backward_job& job, std::int64_t count, bool first, key_sums* sums, key_sums* totals);
   bool (*finite)(const backward_job& job, std::int64_t count, const key_sums* sums);
-  /// Rows of dk and dv for `count` keys from `begin` on.
-  void (*finish_keys)(const backward_job& job, std::int64_t begin, std::int64_t count, const key_sums* sums);
+  /// Rows of dk and dv for `count` keys from `begin` on, of which those that are there may be read again. The sums are used up.
+  void (*finish_keys)(const backward_job& job, std::int64_t begin, std::int64_t count, key_sums* sums);
   /// total (twice query_bytes) <- total + next, or next alone if `first`.
   void (*fold)(const backward_job& job, bool first, query_sums* total, const query_sums* next);
-  /// Rows of dq, and gradients by each lane's slope of ALiBi if they are wanted.
-  void (*finish_queries)(const backward_job& job, const query_sums* total, double* by_slope);
+  /// Rows of dq, and if they are wanted gradients by each lane's slope of ALiBi and by the weights of additive. The total is used up.
+  void (*finish_queries)(const backward_job& job, query_sums* total, double* by_slope, double* by_additive);
   /// rows[lane][(key - begin) * step] += the gradient by what step `number` adds to the score, for keys [begin, end).
   void (*pairs)(const backward_job& job, std::int64_t begin, std::int64_t end, int number, double* const* rows,
                 std::int64_t step);
   tile_class (*mask_class)(const lane_map& lanes, std::int64_t mask_step, std::int64_t first, int count);
+  /// The forward kernel of the same blocks and tiles, whose scores are the same numbers: it finds what rows are divided by.
+  const kernel* forward;
 };
 
 /// A multiple of every kernel's chunk_keys. Keys may be counted from a multiple of it: tiles, chunks and bits stay what they were.

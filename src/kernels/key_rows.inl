@@ -112,25 +112,36 @@ static void gather_rows(const void** rows, int count, std::int64_t width, std::i
   }
 }
 
+/// Gathers the rows of a tile as numbers of the accumulator into `packed`, and points there.
+template <class S>
+static void gather(element stored, const void** rows, int count, std::int64_t width, std::int64_t column,
+                   typename S::T* packed) {
+  with_row_type<typename S::T>(stored, [&]<class From>(From*) {
+    if constexpr (is_codes<From>)
+      gather_codes<S, From>(rows, count, width, packed);
+    else
+      gather_rows<S, From>(rows, count, width, column, packed);
+  });
+}
+
+/// Rows of keys alone, as they are, in packed_k. Of a job that packs keys.
+template <class S, class Scratch>
+static void read_keys(const block_job& job, const Scratch& s, std::int64_t first, int count) {
+  key_rows(job.keys, first, count, s.k_rows, s.v_rows);
+  gather<S>(job.k_stored, s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
+}
+
 /// Row pointers of a tile, as micro-kernels read them: adjacent, aligned columns, brought to length 1 for cosine.
 template <class S, class Scratch>
 static void read_rows(const block_job& job, const Scratch& s, std::int64_t first, int count) {
   using T = typename S::T;
   key_rows(job.keys, first, count, s.k_rows, s.v_rows);
-  const auto gather = [&](element stored, const void** rows, std::int64_t width, std::int64_t column, T* packed) {
-    with_row_type<T>(stored, [&]<class From>(From*) {
-      if constexpr (is_codes<From>)
-        gather_codes<S, From>(rows, count, width, packed);
-      else
-        gather_rows<S, From>(rows, count, width, column, packed);
-    });
-  };
-  if (job.pack_k) gather(job.k_stored, s.k_rows, job.width, job.keys.k_column, s.packed_k);
+  if (job.pack_k) gather<S>(job.k_stored, s.k_rows, count, job.width, job.keys.k_column, s.packed_k);
   if (job.compatibility == compatibility_index::cosine) {
     for (int i = 0; i < count; ++i) unit_row<S>(s.packed_k + i * job.width, job.width);
   } else if (job.key_scale != 1) {
     const T factor = static_cast<T>(job.key_scale);
     for (std::int64_t i = 0; i < count * job.width; ++i) s.packed_k[i] *= factor;
   }
-  if (job.pack_v) gather(job.v_stored, s.v_rows, job.value_width, job.keys.v_column, s.packed_v);
+  if (job.pack_v) gather<S>(job.v_stored, s.v_rows, count, job.value_width, job.keys.v_column, s.packed_v);
 }

@@ -16,6 +16,7 @@ namespace {
 #include "kernels/stripe.inl"
 #include "kernels/forward.inl"
 #include "kernels/backward_products.inl"
+#include "kernels/backward_form.inl"
 #include "kernels/backward.inl"
 #include "kernels/few_rows.inl"
 #include "kernels/few_queries.inl"

@@ -66,6 +66,39 @@ def test_arrays_of_the_score_list_have_gradients_by_their_place():
         np.testing.assert_allclose(got["dscore"][place], by, atol=1e-7, err_msg=str(place))
 
 
+def forms():
+    for compatibility in ("dot", "cosine", "gaussian", "l1", "additive", "none"):
+        for normalizer in ("softmax", "mean", "sum", "sigmoid", "relu2", "abs"):
+            yield compatibility, normalizer
+
+
+@pytest.mark.parametrize("compatibility, normalizer", forms())
+def test_gradients_of_every_form_are_slopes(compatibility, normalizer):
+    weights, bias = normal(5), normal(4, 1, 6)
+    functions = {"gaussian": attend.gaussian(1.3), "additive": attend.additive(weights)}
+    options = {"compatibility": functions.get(compatibility, compatibility), "normalizer": normalizer, "bias": bias}
+    q, k, v = normal(2, 4, 3, 5), normal(2, 2, 6, 5), normal(2, 2, 6, 4)
+    has_lse = normalizer == "softmax"
+    y, lse = attend.attention(q, k, v, return_lse=True, **options) if has_lse else (attend.attention(q, k, v, **options), None)
+    dout = normal(*y.shape)
+    got = attend.attention_backward(dout, q, k, v, y, lse, **options)
+    inputs = {"dq": q, "dk": k, "dv": v, "dbias": bias, **({"dadditive": weights} if compatibility == "additive" else {})}
+    assert list(got) == list(inputs)
+    for name, x in inputs.items():
+        by = slope(lambda: (dout * attend.attention(q, k, v, **options)).sum(), x)
+        np.testing.assert_allclose(got[name], by, atol=1e-6 * max(1, np.abs(by).max()), err_msg=name)
+
+
+def test_packed_sequences_of_a_form_without_lse():
+    q, k, v = normal(7, 4, 5), normal(9, 2, 5), normal(9, 2, 3)
+    at_q, at_k = np.array([0, 3, 7]), np.array([0, 4, 9])
+    y = attend.attention_varlen(q, k, v, at_q, at_k, normalizer="mean", causal=True)
+    dout = normal(*y.shape)
+    got = attend.attention_varlen_backward(dout, q, k, v, y, None, at_q, at_k, normalizer="mean", causal=True)
+    by = slope(lambda: (dout * attend.attention_varlen(q, k, v, at_q, at_k, normalizer="mean", causal=True)).sum(), k)
+    np.testing.assert_allclose(got["dk"], by, atol=1e-7)
+
+
 def test_slopes_of_the_paper_have_none():
     q, k, v, y, lse, dout, _ = problem(alibi=True, query_offset=0)
     assert list(attend.attention_backward(dout, q, k, v, y, lse, alibi=True, query_offset=0)) == ["dq", "dk", "dv"]
@@ -117,8 +150,12 @@ def test_what_is_wrong_is_named():
         attend.attention_backward(dout.astype("float32"), q, k, v, y, lse)
     with pytest.raises(ValueError, match="^lse: expected shape"):
         attend.attention_backward(dout, q, k, v, y, lse[..., :2])
-    with pytest.raises(ValueError, match="^normalizer: expected softmax"):
+    with pytest.raises(ValueError, match="^lse: expected none beside normalizer mean, which has no LSE, got an array"):
         attend.attention_backward(dout, q, k, v, y, lse, normalizer="mean")
+    with pytest.raises(ValueError, match="^dlse: expected none beside normalizer sum"):
+        attend.attention_backward(dout, q, k, v, y, None, dlse=lse, normalizer="sum")
+    with pytest.raises(ValueError, match=r"^lse: expected an array of shape \(2, 4, 3\), got none"):
+        attend.attention_backward(dout, q, k, v, y, None)
     with pytest.raises(ValueError, match="^seed: expected"):
         attend.attention_backward(dout, q, k, v, y, lse, dropout_p=0.5)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'lse'"):

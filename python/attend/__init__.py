@@ -177,19 +177,20 @@ def attention_backward(dout, q, k, v, out, lse, *, dlse=None, mask=None, bias=No
     Scores are made again tile by tile, so that memory grows with L and S, never with their product.
 
     dout: the gradient by out, of its shape and dtype.
-    out, lse: as `attention` gave them with return_lse.
-    dlse: the gradient by lse, of its shape and dtype.
+    out, lse: as `attention` gave them with return_lse. lse is None beside a normalizer but softmax, which has none.
+    dlse: the gradient by lse, of its shape and dtype; softmax only.
 
     wanted: a list of names of those gradients that are computed, as in the result; by default all.
 
     All other arguments mean what they mean for `attention`; dropout needs its seed.
 
-    Returns a dict: dq, dk, dv, and dbias, dsinks, dalibi, drelative where these were given as arrays, and dscore where score was
-    given, a list of as many places, None where there is no array. Each has shape and dtype of what it is the gradient of: what was
-    broadcast is summed up. Pairs that are excluded add exactly nothing, and rows
-    without any allowed key have gradients of exactly 0. The result does not depend on the number of threads, to the last bit.
+    Returns a dict: dq, dk, dv, and dbias, dsinks, dalibi, drelative where these were given as arrays, dadditive, by the weights of
+    compatibility `additive`, and dscore where score was given, a list of as many places, None where there is no array. Each has
+    shape and dtype of what it is the gradient of: what was broadcast is summed up. Pairs that are excluded add exactly nothing, and
+    rows without any allowed key have gradients of exactly 0. The result does not depend on the number of threads, to the last bit.
 
-    So far for the softmax of dot products: ValueError names any other. Raises ValueError and TypeError as `attention` does.
+    Where a function has no slope, 0 is taken: |s| of abs at 0, l1 at equal elements, cosine at a zero vector. dq and dk of the
+    compatibility "none" are exactly 0. Raises ValueError and TypeError as `attention` does.
     """
 
 

@@ -160,12 +160,12 @@ def attention_varlen(
     return_lse: bool = False, **options: Unpack[_PackedOptions]
 ) -> Any: ...
 def attention_backward(
-    dout: _Array, q: _Array, k: _Array, v: _Array, out: _Array, lse: _Array, *, dlse: _Array | None = None,
+    dout: _Array, q: _Array, k: _Array, v: _Array, out: _Array, lse: _Array | None, *, dlse: _Array | None = None,
     wanted: Sequence[str] | set[str] | None = None, **options: Unpack[_Options]
 ) -> dict[str, Any]: ...
 def attention_varlen_backward(
-    dout: _Array, q: _Array, k: _Array, v: _Array, out: _Array, lse: _Array, cu_seqlens_q: _Array, cu_seqlens_k: _Array, *,
-    dlse: _Array | None = None, wanted: Sequence[str] | set[str] | None = None, **options: Unpack[_PackedBackwardOptions]
+    dout: _Array, q: _Array, k: _Array, v: _Array, out: _Array, lse: _Array | None, cu_seqlens_q: _Array, cu_seqlens_k: _Array,
+    *, dlse: _Array | None = None, wanted: Sequence[str] | set[str] | None = None, **options: Unpack[_PackedBackwardOptions]
 ) -> dict[str, Any]: ...
 @overload
 def decode(

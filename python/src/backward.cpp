@@ -19,18 +19,25 @@ namespace {
 class forward_results {
  public:
   explicit forward_results(const argument_slots& arguments)
-      : dout_(arguments.input(8), "dout"), out_(arguments.first_result()[0], "out"), lse_(arguments.input(9), "lse") {
-    if (const nb::handle dlse = arguments.input(10); !dlse.is_none()) dlse_.emplace(dlse, "dlse");
-    for (const borrowed_array* array : {&dout_, &out_, &lse_}) array->require_floating();
-    if (dlse_) dlse_->require_floating();
+      : dout_(arguments.input(8), "dout"), out_(arguments.first_result()[0], "out") {
+    for (const borrowed_array* array : {&dout_, &out_}) array->require_floating();
+    borrow(lse_, arguments.input(9), "lse");
+    borrow(dlse_, arguments.input(10), "dlse");
   }
   backward_inputs views() const {
-    return {.dout = dout_.view(), .out = out_.view(), .lse = lse_.view(), .dlse = dlse_ ? dlse_->view() : array_view{}};
+    const auto view = [](const std::optional<borrowed_array>& x) { return x ? x->view() : array_view{}; };
+    return {.dout = dout_.view(), .out = out_.view(), .lse = view(lse_), .dlse = view(dlse_)};
   }
 
  private:
-  borrowed_array dout_, out_, lse_;
-  std::optional<borrowed_array> dlse_;
+  static void borrow(std::optional<borrowed_array>& to, nb::handle given, const char* name) {
+    if (given.is_none()) return;
+    to.emplace(given, name);
+    to->require_floating();
+  }
+
+  borrowed_array dout_, out_;
+  std::optional<borrowed_array> lse_, dlse_;
 };
 
 /// Names of gradients that the caller wants; by default all there are.
@@ -78,6 +85,7 @@ class new_gradients {
     add("dsinks", to_.dsinks, how.sinks);
     add("dalibi", to_.dalibi, how.alibi.given());
     add("drelative", to_.drelative, how.relative);
+    add("dadditive", to_.dadditive, how.compatibility.weights);
     if (how.score.size() > 0 && wanted.take("dscore")) {
       for (int n = 0; n < how.score.size(); ++n) {
         const score_step& step = how.score.begin()[n];

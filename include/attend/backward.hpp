@@ -23,10 +23,9 @@ namespace attend {
 
 /// What a backward call begins from: the gradients of a loss by the results of `attention`, and these results.
 struct backward_inputs {
-  array_view dout;  ///< gradient by `out`; shape and dtype of `out`
-  array_view
-      out;  ///< as `attention` gave it for the same inputs and options; read where weights are shares: softmax, relu2, abs
-  array_view lse = {};   ///< as `attention` gave it beside `out`; none beside a normalizer but softmax, which has none
+  array_view dout;       ///< gradient by `out`; shape and dtype of `out`
+  array_view out;        ///< as `attention` gave it for the same inputs and options; read where weights are shares of a sum
+  array_view lse = {};   ///< as `attention` gave it beside `out`; none beside any normalizer but softmax
   array_view dlse = {};  ///< gradient by `lse`; shape and dtype of `lse`
 };
 
@@ -53,14 +52,14 @@ struct gradients {
 ///     g_ij / N                    mean           2 max(s_ij, 0) (g_ij - D_i) / T    relu2, T = sum_j max(s_ij, 0)^2
 ///     g_ij                        sum            (g_ij - sign(s_ij) D_i) / T        abs, T = sum_j |s_ij|
 ///
-/// where dropout multiplies g_ij as it does the weight. N and T, which no LSE tells, are found by one more pass over scores. Where T is 0, so are
-/// weights and gradients. Of every compatibility function by q, k and the weights of `additive`; where it has no slope, that is taken as 0: |s| at
-/// 0, l1 at equal elements, cosine at a zero vector. Of `none`, dq and dk are exactly 0.
+/// where dropout multiplies g_ij as it does the weight. N and T, which no LSE tells, are found by one more pass over scores. Where T is 0,
+/// so are weights and gradients. Every compatibility function has gradients by q and k, `additive` by its weights, too; where f has no slope,
+/// 0 is taken: |s| at 0, l1 at equal elements, cosine at a zero vector. Of `none`, dq and dk are exactly 0.
 ///
 /// Inputs and options are those of the call of `attention`, whose rules they follow; dropout needs its seed. Pairs that are excluded add
 /// exactly nothing, whatever they hold, and rows that see no key have gradients of exactly 0, whatever dout holds there. Of sinks alone,
-/// whose LSE is such a row's, dlse remains. Bits do not depend on the number of threads. Any number of threads may call at once. Throws `argument_error` before anything is written, `interrupted`,
-/// `std::bad_alloc`.
+/// whose LSE is such a row's, dlse remains. Bits do not depend on the number of threads. Any number of threads may call at once. Throws
+/// `argument_error` before anything is written, `interrupted`, `std::bad_alloc`.
 void attention_backward(const backward_inputs& of, const array_view& q, const array_view& k, const array_view& v,
                         const gradients& results, const options& how = {});
 

@@ -177,7 +177,7 @@ typedef struct attend_results {
   int32_t reserved;  ///< 0
 } attend_results;
 
-/// attend::backward_inputs (attend/backward.hpp): `dlse` may be NULL; `lse` and `dlse` are NULL beside a normalizer but softmax, which has no LSE.
+/// attend::backward_inputs (attend/backward.hpp): `dlse` may be NULL; beside any normalizer but softmax, `lse` and `dlse` are.
 typedef struct attend_backward_inputs {
   size_t size;
   const attend_array* dout;

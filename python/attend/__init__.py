@@ -177,9 +177,8 @@ def attention_backward(dout, q, k, v, out, lse, *, dlse=None, mask=None, bias=No
     Scores are made again tile by tile, so that memory grows with L and S, never with their product.
 
     dout: the gradient by out, of its shape and dtype.
-    out, lse: as `attention` gave them with return_lse. lse is None beside a normalizer but softmax, which has none.
+    out, lse: as `attention` gave them with return_lse. lse is None beside any normalizer but softmax.
     dlse: the gradient by lse, of its shape and dtype; softmax only.
-
     wanted: a list of names of those gradients that are computed, as in the result; by default all.
 
     All other arguments mean what they mean for `attention`; dropout needs its seed.

@@ -33,7 +33,7 @@ for _name, _handler in zip((_FORWARD, _BACKWARD), _core.jax.handlers(), strict=T
 
 _PER_BATCH = ("query_offset", "prefix", "key_lengths")  # words, integers, or arrays of integers
 _ARRAYS = (*_PER_BATCH, "mask", "bias", "query_segments", "key_segments", "relative", "alibi", "sinks")
-_DIFFERENTIABLE = ("q", "k", "v", "bias", "relative", "alibi", "sinks")
+_DIFFERENTIABLE = ("q", "k", "v", "bias", "relative", "alibi", "sinks", "additive")
 
 
 class _Call(NamedTuple):
@@ -60,8 +60,8 @@ def attention(q, k, v, *, mask=None, bias=None, causal=False, window=None, query
     seed: needed beside dropout_p. An integer, or an array: an integer from 0 on, or a key of two words, so that
         ``jax.random.key(n)`` is the seed n. It never causes a compilation.
 
-    Gradients are those of `attend.attention_backward`, by q, k, v, bias, relative, alibi, sinks and, through return_lse, of the
-    LSE; only those that are asked for are computed. Forward-mode differentiation is not there (`jax.custom_vjp`).
+    Gradients are those of `attend.attention_backward`, by q, k, v, bias, relative, alibi, sinks, the weights of `attend.additive`
+    and, through return_lse, of the LSE; only those that are asked for are computed. Forward-mode differentiation is not there (`jax.custom_vjp`).
 
     Under vmap each element of the map has the bits and the dropout that it has alone. The axis becomes a batch axis; elements
     are computed one after another beside dropout, where sinks, slopes, tables, weights or integers per batch are mapped, and for
@@ -178,9 +178,6 @@ def _attend(call, arrays):
 def _attend_forward(call, arrays):
     # A structure of None: residuals hold arrays only, but the names of a dict are part of their structure.
     wanted = {name: None for name in _DIFFERENTIABLE if name in arrays and arrays[name].perturbed}
-    if "additive" in arrays and arrays["additive"].perturbed:
-        raise ValueError("compatibility: expected weights of attend.additive by which no gradient is asked for, got some by "
-                         "which one is")
     arrays = {name: x.value for name, x in arrays.items()}
     has_lse = dict(call.attributes).get("normalizer", "softmax") == "softmax"
     made = _forward(call, arrays, has_lse)

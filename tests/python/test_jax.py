@@ -230,9 +230,20 @@ def test_integers_and_booleans_have_no_gradient():
     assert jax.grad(loss, 1, allow_int=True)(Q, MASK, np.array([7, 3])).dtype == jax.dtypes.float0
 
 
-def test_what_has_no_gradient_yet_is_refused():
-    with pytest.raises(ValueError, match="^compatibility: expected weights of attend.additive by which no gradient"):
-        jax.grad(lambda w: attend.jax.attention(Q, K, V, compatibility=attend.additive(w)).sum())(normal(E))
+@pytest.mark.parametrize("compatibility, normalizer", [("additive", "softmax"), ("additive", "mean"), ("cosine", "sigmoid"), ("l1", "abs")])
+def test_every_form_has_the_gradients_of_attention_backward(compatibility, normalizer):
+    w, dout = normal(E), normal(B, H, L, EV)
+    has_lse = normalizer == "softmax"
+
+    def form(w):
+        return {"compatibility": attend.additive(w) if compatibility == "additive" else compatibility, "normalizer": normalizer}
+
+    got = jax.vjp(lambda q, k, v, w: attend.jax.attention(q, k, v, **form(w)), Q, K, V, w)[1](dout)
+    mine = attend.attention(Q, K, V, return_lse=has_lse, **form(w))
+    out, lse = mine if has_lse else (mine, None)
+    want = attend.attention_backward(dout, Q, K, V, out, lse, **form(w))
+    for x, name in zip(got, ("dq", "dk", "dv", "dadditive"), strict=True):
+        same(x, want.get(name, np.zeros_like(w)))
 
 
 def test_a_row_without_keys_has_gradients_of_0():

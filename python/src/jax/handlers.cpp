@@ -40,7 +40,7 @@ constexpr std::string_view operand_names[] = {
     "relative", "alibi", "sinks", "seed",     "query_offset", "prefix", "key_lengths",    "dout",
     "out",      "lse",   "dlse"};
 constexpr std::string_view result_names[] = {"out", "lse"};
-constexpr std::string_view gradient_names[] = {"dq", "dk", "dv", "dbias", "drelative", "dalibi", "dsinks"};
+constexpr std::string_view gradient_names[] = {"dq", "dk", "dv", "dbias", "drelative", "dalibi", "dsinks", "dadditive"};
 
 ffi::Error forward(ffi::RemainingArgs arguments, ffi::RemainingRets rets, ffi::Dictionary attributes) {
   return answer([&] {
@@ -74,7 +74,8 @@ ffi::Error backward(ffi::RemainingArgs arguments, ffi::RemainingRets rets, ffi::
                          .dbias = results.view("dbias"),
                          .drelative = results.view("drelative"),
                          .dalibi = results.view("dalibi"),
-                         .dsinks = results.view("dsinks")};
+                         .dsinks = results.view("dsinks"),
+                         .dadditive = results.view("dadditive")};
       attention_backward(of, operands.view("q"), operands.view("k"), operands.view("v"), to, given.how);
     });
   });

@@ -350,5 +350,9 @@ def test_other_devices_and_dtypes_are_named(torch):
         attend.torch.attention(q, k.to("meta"), v)
     with pytest.raises(TypeError, match="^q: expected float32, float64, float16 or bfloat16, got float8_e4m3fn"):
         attend.torch.attention(q.to(torch.float8_e4m3fn), k, v)
+    nested = torch.nested.nested_tensor([q[0], k[0].repeat(2, 1, 1)], layout=torch.jagged)
+    for function in (attend.torch.attention, attend.torch.scaled_dot_product_attention):
+        with pytest.raises(ValueError, match="^(q|query): expected a dense tensor, got a nested one; attention_varlen is for"):
+            function(nested, nested, nested)
     with pytest.raises(TypeError, match="^k: expected float32, the dtype of q, got float64"):
         attend.torch.attention(q, k.double(), v)

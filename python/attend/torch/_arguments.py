@@ -48,6 +48,9 @@ SCHEMA = ", ".join(f"{argument.type} {name}" for name, argument in ARGUMENTS.ite
 def tensor(name, value):
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+    if value.layout is not torch.strided or value.is_nested:
+        kind = "a nested one" if value.is_nested else f"one of layout {value.layout}"
+        raise ValueError(f"{name}: expected a dense tensor, got {kind}; attention_varlen is for sequences of unequal length")
     return value
 
 
@@ -162,7 +165,8 @@ def seed_tensor(value):
     """A seed from 0 to 2**64 - 1 as a tensor, which holds the same bits with a sign."""
     if isinstance(value, Tensor):
         if value.dtype != torch.int64 or value.dim():
-            raise TypeError(f"seed: expected an integer or an int64 tensor of shape (), got {value.dtype} of {tuple(value.shape)}")
+            raise TypeError("seed: expected an integer or an int64 tensor of shape (), got "
+                            f"{value.dtype} of shape {tuple(value.shape)}")
         return value
     value = integer("seed", value)
     if not 0 <= value < 2**64:

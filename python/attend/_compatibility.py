@@ -2,8 +2,7 @@
 
 from typing import Any, SupportsFloat
 
-from attend import _core
-from attend._value import Value, about
+from attend._value import Value, about, positive, require_array
 
 
 class gaussian(Value):
@@ -19,7 +18,7 @@ class gaussian(Value):
     sigma: float
 
     def __init__(self, sigma: SupportsFloat) -> None:
-        object.__setattr__(self, "sigma", _core.positive(sigma, "sigma"))
+        object.__setattr__(self, "sigma", positive(sigma, "sigma"))
 
     def __repr__(self) -> str:
         return f"gaussian(sigma={self.sigma!r})"
@@ -41,7 +40,7 @@ class additive(Value):
     w: Any
 
     def __init__(self, w: Any) -> None:
-        _core.require_array(w, "additive")
+        require_array(w, "additive")
         object.__setattr__(self, "w", w)
 
     def __repr__(self) -> str:

@@ -2,8 +2,7 @@
 
 from typing import Any, SupportsFloat
 
-from attend import _core
-from attend._value import Value, about
+from attend._value import Value, about, positive, require_array
 
 
 class soft_cap(Value):
@@ -17,7 +16,7 @@ class soft_cap(Value):
     cap: float
 
     def __init__(self, cap: SupportsFloat) -> None:
-        object.__setattr__(self, "cap", _core.positive(cap, "cap"))
+        object.__setattr__(self, "cap", positive(cap, "cap"))
 
     def __repr__(self) -> str:
         return f"soft_cap(cap={self.cap!r})"
@@ -45,7 +44,7 @@ class alibi(Value):
 
     def __init__(self, slopes: Any = None) -> None:
         if slopes is not None:
-            _core.require_array(slopes, "slopes")
+            require_array(slopes, "slopes")
         object.__setattr__(self, "slopes", slopes)
 
     def __repr__(self) -> str:
@@ -62,7 +61,7 @@ class bias(Value):
     numbers: Any
 
     def __init__(self, numbers: Any) -> None:
-        _core.require_array(numbers, "bias")
+        require_array(numbers, "bias")
         object.__setattr__(self, "numbers", numbers)
 
     def __repr__(self) -> str:

@@ -101,6 +101,22 @@ def test_compiled_graphs_have_no_break_and_equal_bits(torch, name, backend):
         assert torch.equal(x, y)
 
 
+def test_score_lists_are_made_within_a_compiled_graph(torch):
+    def function(q, k, v, bias, slopes):
+        score = [attend.soft_cap(3), attend.bias(bias), attend.alibi(slopes)]
+        return attend.torch.attention(q, k, v, score=score, query_offset=1, compatibility="dot", scale=0.2)
+
+    given = [*inputs(torch), torch.randn(H, L, 1, requires_grad=True), torch.rand(H, requires_grad=True)]
+    (y, by), (expected, expected_by) = (gradients(torch, f, given, {})
+                                        for f in (torch.compile(function, fullgraph=True, backend="aot_eager"), function))
+    assert torch.equal(y, expected) and all(map(torch.equal, by, expected_by))
+    other = torch.compile(lambda q, k, v, w: attend.torch.attention(q, k, v, compatibility=attend.additive(w)) +
+                          attend.torch.attention(q, k, v, compatibility=attend.gaussian(0.5)), fullgraph=True, backend="aot_eager")
+    q, k, v, w = *inputs(torch, requires_grad=False), torch.randn(E)
+    expected = attend.attention(q, k, v, compatibility=attend.additive(w)) + attend.attention(q, k, v, compatibility=attend.gaussian(0.5))
+    assert torch.equal(other(q, k, v, w), expected)
+
+
 def test_compiled_graphs_take_other_sizes_without_being_made_again(torch):
     from torch._dynamo.testing import CompileCounterWithBackend
 

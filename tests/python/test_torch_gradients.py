@@ -72,6 +72,16 @@ def test_arrays_of_the_score_list_have_gradients(torch):
     check(torch, function, (*inputs(torch), normal(torch, H, L, 1), normal(torch, H), normal(torch, 1, S)))
 
 
+@pytest.mark.parametrize("normalizer", ["softmax", "mean", "sum", "sigmoid", "relu2", "abs"])
+@pytest.mark.parametrize("compatibility", ["dot", "cosine", "l1", "none", "gaussian", "additive"])
+def test_the_general_form_has_gradients(torch, compatibility, normalizer):
+    def function(q, k, v, w):
+        of = {"gaussian": attend.gaussian(0.8), "additive": attend.additive(w)}.get(compatibility, compatibility)
+        return attend.torch.attention(q, k, v, compatibility=of, normalizer=normalizer, causal=True, query_offset=1) + 0 * w.sum()
+
+    check(torch, function, (*inputs(torch), normal(torch, E)))
+
+
 def test_a_grid_has_gradients(torch):
     def function(q, k, v, relative):
         return attend.torch.attention(q, k, v, grid=(2, 3), neighborhood=3, dilation=(1, 1), border="clip", relative=relative)

@@ -42,12 +42,14 @@ double product_of_rows(const void* dout, std::int64_t dout_step, const void* out
     const auto at = [](const void* row, std::int64_t offset) {
       return static_cast<double>(load<T>(static_cast<const char*>(row) + offset * std::int64_t{sizeof(T)}));
     };
-    double sum[4] = {};
-    for (std::int64_t c = 0; c < columns; ++c) {
+    const auto term = [&](std::int64_t c) {
       const double y = at(out, c * out_step);
-      sum[c % 4] += y == 0 ? 0 : y * at(dout, c * dout_step);
-    }
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+      return y == 0 ? 0 : y * at(dout, c * dout_step);
+    };
+    double even = 0, odd = 0;
+    std::int64_t c = 0;
+    for (; c + 2 <= columns; c += 2) even += term(c), odd += term(c + 1);
+    return (c < columns ? even + term(c) : even) + odd;
   });
 }
 

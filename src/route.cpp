@@ -27,9 +27,14 @@ operation many_rows_operation(const problem& p, const factors& scales) {
   return fits && choose(p, operation::forward_pairs).entry ? operation::forward_pairs : operation::forward;
 }
 
+// Sums across the lanes of a vector of columns cost most where there are few columns: from so many rows on, lanes are better used as queries.
+constexpr std::int64_t narrow_width = 24, many_narrow_rows = 8;
+
 /// Which kernel runs depends on a sequence's own queries and options alone, so that its bits do not depend on its company.
 operation operation_for(const problem& p, std::int64_t queries, operation many_rows) noexcept {
-  return queries * p.group <= few_queries_rows && !p.reproducible ? operation::few_queries : many_rows;
+  const std::int64_t rows = queries * p.group;
+  const bool narrow = std::max(p.width, p.value_width) <= narrow_width && rows >= many_narrow_rows;
+  return rows <= few_queries_rows && !narrow && !p.reproducible ? operation::few_queries : many_rows;
 }
 
 /// What a kernel's scratch has to hold. Rows of halves and of codes become numbers of the accumulator tile by tile, but where few_queries reads

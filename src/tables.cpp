@@ -208,10 +208,15 @@ void fill_grid(const problem& p, const block_place& place, std::int64_t start, l
   grid.restricted = lanes.scattered;
   grid.hull_count = 0;
   if (!p.relative && !grid.neighborhood) return;
+  std::int64_t query = place.first_row / p.group, head = place.first_row % p.group;
+  std::int64_t row = p.grid ? query / grid.columns : 0, column = p.grid ? query % grid.columns : start + query;
   for (int lane = 0; lane < lanes.count; ++lane) {
-    const std::int64_t query = (place.first_row + lane) / p.group;
-    grid.row[lane] = p.grid ? query / grid.columns : 0;
-    grid.column[lane] = p.grid ? query % grid.columns : start + query;
+    grid.row[lane] = row;
+    grid.column[lane] = column;
+    if (++head == p.group) {
+      head = 0;
+      if (++column == grid.columns) column = 0, ++row;
+    }
     if (!grid.neighborhood) continue;
     const neighborhood& near = p.neighborhood;
     const cell_run rows = neighbors(grid.row[lane], p.grid.rows, near.kernel.rows, near.dilation.rows, near.border);
@@ -242,8 +247,11 @@ void fill_masks(const problem& p, const mask_tables& tables, const block_place& 
   const std::int64_t prefix = p.has_prefix ? batch_value(p.batch, place.sequence, p.prefix) : 0;
   lanes.count = static_cast<int>(place.rows);
   lanes.scattered = false;
+  // Counted along: two divisions a row are what short sequences spend their time with.
+  std::int64_t query = place.first_row / p.group, head = place.first_row % p.group;
   for (int lane = 0; lane < lanes.count; ++lane) {
-    lanes.position[lane] = start + (place.first_row + lane) / p.group;
+    lanes.position[lane] = start + query;
+    if (++head == p.group) head = 0, ++query;
     const key_intervals allowed = allowed_intervals(p, lanes.position[lane], length, prefix);
     lanes.begin[lane] = allowed.begin;
     lanes.end[lane] = allowed.end;

@@ -178,6 +178,17 @@ struct backward : backward_form<S> {
     });
   }
 
+  /// Adds a lane's numbers of `count` keys in one row of the grid, the first of them o columns from the query, to the sums of the
+  /// table's row, which points at offset 0: those beyond the table to its edges.
+  static void add_run(const T* by, std::int64_t count, std::int64_t o, std::int64_t reach, double* sums) {
+    const auto within = [count](std::int64_t x) { return x < 0 ? 0 : x > count ? count : x; };
+    const std::int64_t left = within(-reach - o), right = within(reach + 1 - o);
+    std::int64_t r = 0;
+    for (; r < left; ++r) sums[-reach] += static_cast<double>(by[r * lanes]);
+    for (; r < right; ++r) sums[o + r] += static_cast<double>(by[r * lanes]);
+    for (; r < count; ++r) sums[reach] += static_cast<double>(by[r * lanes]);
+  }
+
   /// Adds dS to the sums of the table, where each key stands from the lane's query.
   static void add_to_table(const backward_job& job, const scratch& s, const stripe_keys& keys) {
     const grid_map& grid = job.lanes.grid;
@@ -193,10 +204,12 @@ struct backward : backward_form<S> {
         for_each_neighbor(grid, lane, keys.first, keys.count, add);
         continue;
       }
-      std::int64_t row = keys.first / grid.columns, column = keys.first - row * grid.columns;
-      for (int key = 0; key < keys.count; ++key) {
-        add(key, row, column);
-        if (++column == grid.columns) column = 0, ++row;
+      auto [row, column] = cell_of(grid, keys.first);
+      for (int key = 0; key < keys.count; ++row, column = 0) {
+        const std::int64_t left = keys.count - key, some = grid.columns - column < left ? grid.columns - column : left;
+        double* const sums = job.table[lane] + clip(row - grid.row[lane], job.relative_rows) * job.table_row_step;
+        add_run(by + key * lanes, some, column - grid.column[lane], job.relative_columns, sums);
+        key += static_cast<int>(some);
       }
     }
   }

@@ -287,11 +287,21 @@ static void relative_run(const From* table, std::int64_t step, std::int64_t reac
   const std::int64_t left = clip(-reach - o, 0, count), right = clip(reach + 1 - o, left, count);
   const T before = static_cast<T>(read(table - reach * step)), behind = static_cast<T>(read(table + reach * step));
   for (std::int64_t r = 0; r < left; ++r) to[r] = before;
-  if (step == 1 && sizeof(From) == sizeof(T) && left < right)
+  constexpr std::int64_t short_run = 16;  // which a call costs more than
+  if (step == 1 && sizeof(From) == sizeof(T) && right - left > short_run)
     __builtin_memcpy(to + left, table + (o + left), static_cast<std::size_t>(right - left) * sizeof(T));
   else
     for (std::int64_t r = left; r < right; ++r) to[r] = static_cast<T>(read(table + (o + r) * step));
   for (std::int64_t r = right; r < count; ++r) to[r] = behind;
+}
+
+struct grid_cell {
+  std::int64_t row, column;
+};
+/// Where a key stands. Asked for every lane of a tile, whose first key is often the grid's: a division costs as much as a dozen biases.
+static grid_cell cell_of(const grid_map& grid, std::int64_t key) {
+  const std::int64_t row = key < grid.columns ? 0 : key / grid.columns;
+  return {row, key - row * grid.columns};
 }
 
 /// to[r] = a lane's relative bias at key first + r: run by run of keys in one row of the grid.
@@ -300,7 +310,7 @@ static void relative_row(const block_job& job, int lane, std::int64_t first, int
   const grid_map& grid = job.lanes.grid;
   const From* const table = static_cast<const From*>(job.lanes.relative[lane]);
   const std::int64_t reach = job.relative_rows;
-  std::int64_t row = first / grid.columns, column = first - row * grid.columns;
+  auto [row, column] = cell_of(grid, first);
   for (std::int64_t r = 0; r < count; ++row, column = 0) {
     const std::int64_t left = count - r, some = grid.columns - column < left ? grid.columns - column : left;
     const std::int64_t down = row - grid.row[lane], clipped = down < -reach ? -reach : down > reach ? reach : down;

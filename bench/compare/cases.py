@@ -103,6 +103,8 @@ def of_training() -> Iterator[Case]:
     name, shape = "forward and backward", (1, 8, 8192, 64)
     yield Case(f"{name}, window 256 of 8192, E 64", shape, shape, window=(255, 0), backward=True)
     shape = (1, 8, 2048, 64)
+    reach = expected.training("float32", 64, False)
+    yield Case(f"{name} 2048, E 64, torch tensors", shape, shape, arrays="torch", backward=True, expected=reach)
     yield Case(f"{name}, segments 2048, 8 documents", shape, shape, lengths=DOCUMENTS, backward=True)
     yield Case(f"{name}, 8 key/value heads of 32", (1, 32, 1024, 64), (1, 8, 1024, 64), causal=True, backward=True)
 

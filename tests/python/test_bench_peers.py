@@ -110,6 +110,12 @@ def test_pytorchs_kernels_are_told_apart(torch):
 
 
 @pytest.mark.peers
+def test_gradients_through_torch_are_compared_too(torch):
+    contest = Contest([Attend(THREADS)], Inputs.random(replace(CASES["causal gradients"], arrays="torch")), 0)
+    assert contest.errors.keys() == {"attend", "none"} and max(contest.errors.values()) <= 1
+
+
+@pytest.mark.peers
 def test_flexattention_compiles_a_window(torch):
     threads = torch.get_num_threads()
     (flex,), missing = load(["flex"], THREADS)

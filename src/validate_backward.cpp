@@ -78,23 +78,13 @@ void check_gradient(const pair_of_arrays& pair, const problem& p, const read_arr
   if (x.shape.count() > 0) read.check(pair.name, x);
 }
 
-/// One number per query head.
-operand place_heads(const array_view& x) {
+/// One number for every place along an axis: query heads, or columns.
+operand place_numbers(const array_view& x, std::int64_t operand::* axis) {
   operand o;
   if (!x) return o;
   o.data = const_cast<void*>(x.data);
   o.type = x.type;
-  o.head = x.strides[0];
-  return o;
-}
-
-/// One number per column.
-operand place_columns(const array_view& x) {
-  operand o;
-  if (!x) return o;
-  o.data = const_cast<void*>(x.data);
-  o.type = x.type;
-  o.column = x.strides[0];
+  o.*axis = x.strides[0];
   return o;
 }
 
@@ -119,19 +109,20 @@ gradient_operands place_gradients(const problem& p, const gradients& results, co
   to.dq = rows(results.dq);
   to.dk = rows(results.dk);
   to.dv = rows(results.dv);
-  to.dsinks = place_heads(results.dsinks);
+  to.dsinks = place_numbers(results.dsinks, &operand::head);
   to.drelative = place_table(results.drelative);
-  to.dadditive = place_columns(results.dadditive);
+  to.dadditive = place_numbers(results.dadditive, &operand::column);
   // In the order in which check_scores() lists the functions.
   operand* of_function = to.dscore;
   for (int n = 0; n < how.score.size(); ++n) {
     const mutable_array_view& x = results.dscore[static_cast<std::size_t>(n)];
-    *of_function++ = how.score.begin()[n].what == score_step::kind::bias ? pairs("dscore", x) : place_heads(x);
+    *of_function++ =
+        how.score.begin()[n].what == score_step::kind::bias ? pairs("dscore", x) : place_numbers(x, &operand::head);
   }
   if (how.softcap) ++of_function;
   if (how.bias) *of_function++ = pairs("dbias", results.dbias);
   if (how.relative) ++of_function;
-  if (how.alibi) *of_function++ = place_heads(results.dalibi);
+  if (how.alibi) *of_function++ = place_numbers(results.dalibi, &operand::head);
   return to;
 }
 

@@ -276,7 +276,7 @@ def test_arrays_on_disk_are_read_where_they_are(tmp_path):
     assert np.array_equal(attend.attention(q, np.load(tmp_path / "k.npy", mmap_mode="r"), v), attend.attention(q, k, v))
 
 
-@pytest.mark.parametrize("wrong", [[[1.0]], (1.0,), 1.0, None, "q", b"bytes", memoryview(b"abcd"), array.array("f", [1.0])], ids=repr)
+@pytest.mark.parametrize("wrong", [[[1.0]], (1.0,), 1.0, None, "q", b"bytes", memoryview(b"abcd"), array.array("f", [1.0])], ids=lambda x: type(x).__name__)
 def test_what_is_no_array_is_a_type_error_that_names_the_argument(wrong):
     q, k, v = problem()
     for name, arrays in (("q", (wrong, k, v)), ("k", (q, wrong, v)), ("v", (q, k, wrong))):

@@ -17,6 +17,19 @@ else()
   set(ATTEND_ISAS scalar)
 endif()
 
+set(ATTEND_INSTRUCTION_SETS "" CACHE STRING "Sets that kernels are compiled for, scalar among them; empty: ${ATTEND_ISAS}")
+if(ATTEND_INSTRUCTION_SETS)
+  foreach(isa IN LISTS ATTEND_INSTRUCTION_SETS)
+    if(NOT isa IN_LIST ATTEND_ISAS)
+      message(FATAL_ERROR "ATTEND_INSTRUCTION_SETS: expected sets of ${ATTEND_ISAS}, got ${isa}")
+    endif()
+  endforeach()
+  if(NOT "scalar" IN_LIST ATTEND_INSTRUCTION_SETS)
+    message(FATAL_ERROR "ATTEND_INSTRUCTION_SETS: expected scalar among them, got ${ATTEND_INSTRUCTION_SETS}")
+  endif()
+  set(ATTEND_ISAS ${ATTEND_INSTRUCTION_SETS})
+endif()
+
 # -ffp-contract=off: a kernel says fma() where it means it, so that every set and compiler rounds alike.
 set(ATTEND_KERNEL_FLAGS -ffp-contract=off -fno-exceptions -fno-math-errno -fno-trapping-math -fvisibility=hidden)
 # Optimised in every configuration: otherwise vectors live in memory and a test takes minutes. Under sanitizers, -O3 takes

@@ -74,8 +74,8 @@ function(attend_add_kernels target)
   endforeach()
 endfunction()
 
-# attend_add_ladder_steps(TARGET): the steps of bench/ladder that this processor's architecture can have, one object library each,
-# attend_ladder_<step>, linked into TARGET. Those that name no set are built for the baseline, as `scalar` is.
+# attend_add_ladder_steps(TARGET): the steps of bench/ladder whose sets this build has, one object library each, attend_ladder_<step>,
+# linked into TARGET, which is told by ATTEND_LADDER_HAS_<STEP>. Those that name no set are built for the baseline, as `scalar` is.
 function(attend_add_ladder_steps target)
   set(isa_of_avx512 avx512)
   set(isa_of_amx amx_bf16)
@@ -87,6 +87,8 @@ function(attend_add_ladder_steps target)
     if(isa IN_LIST ATTEND_ISAS)
       attend_kernel_unit(attend_ladder_${step} ${step}.cpp ${isa})
       target_sources(${target} PRIVATE $<TARGET_OBJECTS:attend_ladder_${step}>)
+      string(TOUPPER ${step} upper)
+      target_compile_definitions(${target} PRIVATE ATTEND_LADDER_HAS_${upper}=1)
     endif()
   endforeach()
 endfunction()

@@ -127,11 +127,15 @@ prepared prepare_bf16(const tasks& work) {
   return std::make_unique<step_calculation<bfloat16, bfloat16_bits>>(work.bf16, one);
 }
 
-#if defined(__x86_64__)
+#if ATTEND_LADDER_HAS_AVX512
 constexpr auto prepare_avx512 = prepare_f32<avx512>;
+#else
+constexpr std::nullptr_t prepare_avx512 = nullptr;
+#endif
+#if ATTEND_LADDER_HAS_AMX
 constexpr auto prepare_amx = prepare_bf16<amx>;
 #else
-constexpr std::nullptr_t prepare_avx512 = nullptr, prepare_amx = nullptr;
+constexpr std::nullptr_t prepare_amx = nullptr;
 #endif
 
 }  // namespace

@@ -23,7 +23,8 @@ OPTIONS = ("causal", "window", "mask", "grid", "neighborhood", "relative", "soft
 
 
 # What a case with gradients does without.
-FORWARD_ALONE = ("mask", "neighborhood", "relative", "softcap", "alibi", "sinks", "dropout", "compatibility", "normalizer", "cold", "pages")
+FORWARD_ALONE = ("mask", "neighborhood", "relative", "softcap", "alibi", "sinks", "dropout", "compatibility", "normalizer", "cold",
+                 "pages")
 
 
 @dataclass(frozen=True)

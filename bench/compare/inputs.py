@@ -95,8 +95,9 @@ class Inputs:
     def flops(self) -> int:
         """Of one call: a multiply-add counts two; excluded pairs and the normalizer count nothing.
 
-        Gradients count five products beside the two of the result, though tiles of scores are made twice. A pair counts E + Ev multiply-adds whatever its compatibility function is, so that fractions of the limit compare with
-        those of the dot product.
+        Gradients count five products beside the two of the result, though tiles of scores are made twice. A pair counts E + Ev
+        multiply-adds whatever its compatibility function is, so that fractions of the limit compare with those of the dot
+        product.
         """
         forward = 2 * (self.case.q[3] + self.case.v[3]) * self.pairs
         return round(forward * (1 + BACKWARD_FLOPS)) if self.case.backward else forward

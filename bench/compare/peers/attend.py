@@ -49,15 +49,6 @@ def with_gradients(q: np.ndarray, k: np.ndarray, v: np.ndarray, dout: np.ndarray
     return out, found["dq"], found["dk"], found["dv"]
 
 
-def with_torchs_gradients(q, k, v, dout, **options):
-    """(out, dq, dk, dv) of tensors, by autograd."""
-    import torch
-
-    inputs = [one.detach().requires_grad_() for one in (q, k, v)]
-    out = attend.torch.attention(*inputs, **options)
-    return out.detach(), *torch.autograd.grad(out, inputs, dout)
-
-
 class Attend(Peer):
     """attend, called as its users call it: the result is its own."""
 
@@ -76,7 +67,11 @@ class Attend(Peer):
         if case.pages:
             return [self.over_pages(q, *in_pages(case, k, v)) for q, k, v in arrays]
         if case.backward:
-            call = with_torchs_gradients if case.arrays == "torch" else with_gradients
+            call = with_gradients
+            if case.arrays == "torch":
+                from . import pytorch
+
+                call = partial(pytorch.with_gradients, attend.torch.attention)
             return [partial(call, *one, convert(inputs.dout), **options) for one in arrays]
         if case.arrays == "C++":
             return [FromCpp(*one, self.threads) for one in arrays]

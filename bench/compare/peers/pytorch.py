@@ -59,10 +59,10 @@ def with_sink(array):
     return torch.nn.functional.pad(array, (0, 0, 0, 1))
 
 
-def with_gradients(q, k, v, dout, **options):
-    """(out, dq, dk, dv)."""
+def with_gradients(attention, q, k, v, dout, **options):
+    """(out, dq, dk, dv) of a function of tensors, by autograd."""
     inputs = [one.detach().requires_grad_() for one in (q, k, v)]
-    out = torch.nn.functional.scaled_dot_product_attention(*inputs, **options)
+    out = attention(*inputs, **options)
     return out.detach(), *torch.autograd.grad(out, inputs, dout)
 
 
@@ -102,11 +102,12 @@ class PyTorch(TorchPeer):
             pairs = [(with_sink(k), with_sink(v)) for k, v in pairs]
         dense = self.mask(inputs)
         options |= {"attn_mask": None if dense is None else tensor(dense), "is_causal": case.causal}
-        if case.backward:
-            return [partial(with_gradients, q, k, v, tensor(inputs.dout), **options) for k, v in pairs]
         if case.dropout:
             return [partial(dropout_attention, q, k, v, dropout_p=case.dropout, **options) for k, v in pairs]
-        return [partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, **options) for k, v in pairs]
+        attention = torch.nn.functional.scaled_dot_product_attention
+        if case.backward:
+            return [partial(with_gradients, attention, q, k, v, tensor(inputs.dout), **options) for k, v in pairs]
+        return [partial(attention, q, k, v, **options) for k, v in pairs]
 
     def mask(self, inputs: Inputs) -> np.ndarray | None:
         """What the one argument for a mask or a bias has to be, of rank 2 or 4; of one more key where there is a sink."""

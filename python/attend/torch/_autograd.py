@@ -164,10 +164,10 @@ class OperatorCall(Call):
 
 def backward_by_operator(family, given, wanted, dout, out, lse, dlse):
     """Gradients by name, of arguments by name."""
-    places = [name in wanted for name in ORDER] + [("dscore", n) in wanted for n in range(len(given["score_arrays"]))]
+    names = [*ORDER, *(("dscore", n) for n in range(len(given["score_arrays"])))]
+    places = [name in wanted for name in names]
     made = family.operator("_backward")(dout, *(given[name] for name in family.backward_inputs), out, lse, dlse,
                                         *(given[name] for name in NAMES), places)
-    names = [*ORDER, *(("dscore", n) for n in range(len(given["score_arrays"])))]
     return dict(zip((name for name, is_wanted in zip(names, places) if is_wanted), made))
 
 
